@@ -23,6 +23,8 @@ from mhc.oracles.verdict import Verdict, not_applicable
 from mhc.reference import reference
 
 NAME = "sequence"
+OTHERS = "wrong after others"
+"""The symptom of a run of another case; all other verdicts are of the case itself."""
 SIZES, DTYPE, REWRITTEN = "other sizes", "another dtype", "rewritten inputs"
 
 
@@ -57,7 +59,7 @@ def _between(trial: Trial, label: str, case: Case) -> Plan:
     def judge(observed: Mapping[str, Observation]) -> list[Verdict]:
         allowed = tolerances(inputs, wanted, declared=trial.declared)
         return [
-            *agree(NAME, "wrong after others", observed[label], allowed),
+            *agree(NAME, OTHERS, observed[label], allowed),
             *agree(NAME, "changed by others", observed[again], trial.allowed),
         ]
 

@@ -1,19 +1,21 @@
 """Bugs that a library has mended: whether a short campaign finds each in a release that has it.
 
-A finding counts if it is on what the bug makes wrong, and if its case, as drawn or as minimised, fails again in that release
-and passes as a whole in a later one. As drawn, since minimising can end at another bug of the same output.
+A finding counts if it is on an output that the bug makes wrong, and if its case, as drawn or as minimised, has such an
+output wrong again in that release, and none in a later one. As drawn, since minimising can end at another bug of the same
+output.
 """
 
 import contextlib
 import hashlib
 import json
 import os
+import queue
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -23,11 +25,15 @@ import click
 from mhc.bench import verbs
 from mhc.bench.markdown import table
 from mhc.bench.mended import MENDED, Mended
+from mhc.oracles.sequence import OTHERS
+from mhc.oracles.verdict import Status
 
 LOOK = 1.0
 """Seconds between looks at what a campaign has found."""
 REPORT = 60.0
 """Seconds in which a campaign that was interrupted writes its report."""
+REPLAY = 120.0
+"""Seconds of a replay, at most."""
 
 
 class Finding(NamedTuple):
@@ -44,14 +50,14 @@ class Search:
 
     Attributes:
         cases: of the campaign. others: its findings on other outputs.
-        seconds: until a case had shown the bug, or the campaign had ended; starting and replays are in it.
+        seconds: of the campaign, until it had the finding whose case shows the bug, or had ended; its start is in it.
         outcomes: of each case of a finding on an output of the bug, "GATE SUBJECT": what came of it.
     """
 
     cases: int = 0
     seconds: float = 0.0
     outcomes: list[tuple[str, str]] = field(default_factory=list)
-    others: tuple[str, ...] = ()
+    others: set[str] = field(default_factory=set)
 
     @property
     def found(self) -> list[str]:
@@ -64,11 +70,11 @@ class Search:
         if self.found:
             return f"found: {', '.join(self.found)}"
         if not self.outcomes:
-            return f"not found: no finding on its outputs; {', '.join(self.others) or 'none'} on others"
+            return f"not found: no finding on its outputs; {', '.join(sorted(self.others)) or 'none'} on others"
         return "not found: " + "; ".join(sorted({f"{what} {outcome}" for what, outcome in self.outcomes}))
 
 
-FOUND, AGAIN, ALSO = "passes in the later release", "does not fail again", "fails in the later release too"
+FOUND, AGAIN, ALSO = "is right in the later release", "does not fail again", "fails in the later release too"
 
 
 def installed(package: str, release: str, folder: Path) -> Path:
@@ -99,13 +105,24 @@ def command(site: Path, *arguments: str) -> tuple[list[str], dict[str, str]]:
     return [sys.executable, "-m", "mhc.fuzz", *arguments], {**os.environ, "PYTHONPATH": path}
 
 
-def run(site: Path, *arguments: str) -> int:
-    """Return the exit status of a command of the harness, 0 or 1."""
-    words, env = command(site, *arguments)
-    ended = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
+def failing(site: Path, kernel: str, case: Path) -> set[str]:
+    """Return the outputs of a case that some gate finds wrong, with the release in `site`.
+
+    What a gate says of another case that it runs in between is left out.
+
+    Raises:
+        ClickException: nothing was judged, or not in time.
+    """
+    words, env = command(site, "replay", "--json", "--impl", kernel, str(case))
+    try:
+        ended = subprocess.run(words, env=env, capture_output=True, text=True, check=False, timeout=REPLAY)
+    except subprocess.TimeoutExpired as error:
+        raise click.ClickException(f"takes more than {REPLAY:.0f} seconds") from error
     if ended.returncode not in {0, 1}:
-        raise click.ClickException(f"{' '.join(arguments)}, with {site.name}: exit status {ended.returncode}")
-    return ended.returncode
+        raise click.ClickException(f"is not judged: exit status {ended.returncode}")
+    verdicts = [json.loads(line) for line in ended.stdout.splitlines() if line.startswith("{")]
+    wrong = [one for one in verdicts if one["status"] == Status.FAIL.value and one["symptom"] != OTHERS]
+    return {one["subject"] for one in wrong}
 
 
 def findings(out: Path) -> list[Finding]:
@@ -123,11 +140,11 @@ def findings(out: Path) -> list[Finding]:
 def outcome(mended: Mended, case: Path, first: Path, second: Path) -> str:
     """Return what comes of a case in the release with the bug and in the later one."""
     try:
-        if run(second, "replay", "--impl", mended.kernel, str(case)) == 1:
+        if failing(second, mended.kernel, case).intersection(mended.subjects):
             return ALSO
-        return FOUND if run(first, "replay", "--impl", mended.kernel, str(case)) == 1 else AGAIN
-    except click.ClickException:  # nothing was judged, say
-        return "is not judged again"
+        return FOUND if failing(first, mended.kernel, case).intersection(mended.subjects) else AGAIN
+    except click.ClickException as error:
+        return error.message
 
 
 def search(mended: Mended, first: Path, second: Path, minutes: float, seed: int, out: Path) -> Search:
@@ -141,39 +158,46 @@ def search(mended: Mended, first: Path, second: Path, minutes: float, seed: int,
     # two workers: with one, findings are minimised while no cases are drawn
     limits = ["--minutes", str(minutes), "--seed", str(seed), "--max-elements", "8192", "--workers", "2"]
     words, env = command(first, "--impl", mended.kernel, *limits, "--out", str(out))
+    replays: dict[Path, tuple[float, str, Future[str]]] = {}
     began = time.monotonic()
-    with log.open("w") as text, subprocess.Popen(words, env=env, stdout=text, stderr=subprocess.STDOUT) as process:
-        ended = False
-        while not (ended or so_far.found):
-            ended = process.poll() is not None  # before its last findings are read
-            _replay(so_far, mended, findings(out), cases, first, second)
-            if not (ended or so_far.found):
-                time.sleep(LOOK)
-        so_far.seconds = time.monotonic() - began
-        if not ended:
+    with (
+        log.open("w") as text,
+        ThreadPoolExecutor(1) as thread,
+        subprocess.Popen(words, env=env, stdout=text, stderr=subprocess.STDOUT) as process,
+    ):
+        ended = None
+        while True:
+            if ended is None and process.poll() is not None:  # before its last findings are read
+                ended = time.monotonic() - began
+            for one in findings(out):
+                what = f"{one.gate} {one.subject}"
+                if one.subject not in mended.subjects:
+                    so_far.others.add(what)
+                    continue
+                for case in one.cases:
+                    file = cases / f"{hashlib.sha256(case.encode()).hexdigest()[:16]}.json"
+                    if file not in replays:
+                        file.write_text(case)
+                        replay = thread.submit(outcome, mended, file, first, second)
+                        replays[file] = time.monotonic() - began, what, replay
+            shown = [seconds for seconds, _, replay in replays.values() if replay.done() and replay.result() == FOUND]
+            if shown or (ended is not None and all(replay.done() for _, _, replay in replays.values())):
+                break
+            time.sleep(LOOK)
+        thread.shutdown(cancel_futures=True)
+        if ended is None:
             process.send_signal(signal.SIGINT)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(REPORT)
             process.kill()
+    so_far.seconds = min(shown) if shown else ended or 0.0
+    so_far.outcomes = [(what, replay.result()) for _, what, replay in replays.values() if not replay.cancelled()]
     lines = log.read_text().splitlines()
     counts = [int(line.split()[1]) for line in lines if line.startswith("# ") and " cases in " in line]
     if not counts:
         raise click.ClickException(lines[-1] if lines else f"exit status {process.returncode}")
     so_far.cases = counts[-1]
     return so_far
-
-
-def _replay(so_far: Search, mended: Mended, found: Sequence[Finding], cases: Path, first: Path, second: Path) -> None:
-    """Replay the cases of findings that were not yet, one after the other, until one shows the bug."""
-    others = {f"{one.gate} {one.subject}" for one in found if one.subject not in mended.subjects}
-    so_far.others = tuple(sorted(others))
-    for one in found:
-        for case in one.cases if one.subject in mended.subjects else ():
-            file = cases / f"{hashlib.sha256(case.encode()).hexdigest()[:16]}.json"
-            if file.exists() or so_far.found:
-                continue
-            file.write_text(case)
-            so_far.outcomes.append((f"{one.gate} {one.subject}", outcome(mended, file, first, second)))
 
 
 def row(mended: Mended, result: str, cases: int = 0, seconds: float = 0.0) -> tuple[str, ...]:
@@ -195,26 +219,41 @@ HEAD = ("bug", "kernel", "release with it, later one", "in it", "cases", "second
 @verbs.positive("--minutes", default=2.0, help="Of each campaign, at most.")
 @verbs.whole("--seed", least=0, default=1, help="Of each campaign.")
 @verbs.several("--kernel", metavar="NAME", help="Only bugs that this adapter meets.")
+@verbs.whole("--jobs", least=1, default=1, help="Bugs looked for at a time, each on a core of its own.")
 @click.option(
     "--folder", type=click.Path(file_okay=False, path_type=Path), help="Where releases are installed.  [default: new]"
 )
 @verbs.write("docs/results/field/history.md")
-def history(minutes: float, seed: int, kernel: tuple[str, ...], folder: Path | None, write: bool) -> None:
+def history(minutes: float, seed: int, kernel: tuple[str, ...], jobs: int, folder: Path | None, write: bool) -> None:
     """Look for bugs that libraries have mended, in the release before and in one after. It installs them by pip."""
-    place, rows, found = folder or Path(tempfile.mkdtemp(prefix="mhc-history-")), [], 0
-    for one in MENDED:
-        if kernel and one.kernel not in kernel:
-            continue
+    place = folder or Path(tempfile.mkdtemp(prefix="mhc-history-"))
+    chosen = [one for one in MENDED if not kernel or one.kernel in kernel]
+    for package, release in sorted({(one.package, release) for one in chosen for release in (one.before, one.after)}):
+        with contextlib.suppress(subprocess.CalledProcessError):  # `looked_for` says so where it is needed
+            installed(package, release, place)
+
+    def looked_for(one: Mended) -> tuple[bool, tuple[str, ...]]:
         out = place / "runs" / f"{one.kernel.replace(':', '-')}-{one.before}-{time.time_ns()}"
+        found = False
         try:
             first, second = (installed(one.package, release, place) for release in (one.before, one.after))
             result = search(one, first, second, minutes, seed, out)
-            rows.append(row(one, result.summary, result.cases, result.seconds))
-            found += bool(result.found)
+            found, cells = bool(result.found), row(one, result.summary, result.cases, result.seconds)
         except (click.ClickException, subprocess.CalledProcessError) as error:  # the others still run
-            rows.append(row(one, f"not run: {str(error).splitlines()[0]}"))
-        click.echo(" | ".join(rows[-1]))
-    text = f"{table(HEAD, rows)}\n\n{found} of {len(rows)} found."
+            cells = row(one, f"not run: {str(error).splitlines()[0]}")
+        click.echo(" | ".join(cells))
+        return found, cells
+
+    cores = sorted(os.sched_getaffinity(0))
+    if jobs > len(cores):
+        raise click.UsageError(f"--jobs {jobs}: there are {len(cores)} cores")
+    free = queue.SimpleQueue[int]()
+    for core in cores[:jobs]:
+        free.put(core)
+    # a thread's processes run where it does
+    with ThreadPoolExecutor(jobs, initializer=lambda: os.sched_setaffinity(0, {free.get()})) as threads:
+        rows = list(threads.map(looked_for, chosen))
+    text = f"{table(HEAD, [cells for _, cells in rows])}\n\n{sum(found for found, _ in rows)} of {len(rows)} found."
     click.echo(text)
     if write:
         page = verbs.RESULTS / "field" / "history.md"

@@ -25,8 +25,11 @@ FINDINGS = (
 )
 
 
+ENDS = 50
+
+
 class Campaign:
-    """A process that finds one more thing with each look, and ends after three."""
+    """A process that finds one more thing with its second look, and ends after `ENDS` of them."""
 
     def __init__(self, words: list[str], *, env: dict[str, str], stdout: IO[str], **_: Any) -> None:
         assert words[1:5] == ["-m", "mhc.fuzz", "--impl", "pack:sum"]
@@ -42,7 +45,7 @@ class Campaign:
 
     def poll(self) -> int | None:
         self.looks += 1
-        return 1 if self.looks == 3 else None
+        return 1 if self.looks == ENDS else None
 
     def send_signal(self, number: int) -> None:
         self.signals.append(number)
@@ -63,25 +66,27 @@ def searched(
     """Return what a search finds where `fail` are the releases with the cases that fail in them, and what it replayed."""
     replayed = list[str]()
 
-    def run(site: Path, *arguments: str) -> int:
-        assert arguments[:3] == ("replay", "--impl", "pack:sum")
-        case = json.loads(Path(arguments[3]).read_text())
+    def failing(site: Path, kernel: str, file: Path) -> set[str]:
+        assert kernel == "pack:sum"
+        case = json.loads(file.read_text())
         replayed.append(f"{site.name} {case}")
-        return int((site.name, case) in fail)
+        return {"y", "dx"} if (site.name, case) in fail else {"inputs"}
 
     monkeypatch.setattr(subprocess, "Popen", Campaign)
-    monkeypatch.setattr(history, "LOOK", 0.0)
-    monkeypatch.setattr(history, "run", run)
+    monkeypatch.setattr(history, "LOOK", 0.01)
+    monkeypatch.setattr(history, "failing", failing)
     monkeypatch.setattr(history, "findings", lambda _: FINDINGS if campaigns[-1].looks > 1 else FINDINGS[1:])
     return history.search(MENDED, Path("1.0"), Path("1.1"), 1.0, 7, tmp_path / "out"), replayed
 
 
-def test_a_bug_is_found_by_a_case_that_passes_in_the_later_release_only(
+def test_a_bug_is_found_by_a_case_whose_output_is_wrong_in_the_first_release_only(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     found, replayed = searched(monkeypatch, tmp_path, {("1.0", "smaller"), ("1.0", "drawn")})
-    assert (found.summary, found.cases) == ("found: bound y", 12)
-    assert replayed == ["1.1 smaller", "1.0 smaller"], "the case as drawn is not needed, nor one of another output"
+    assert found.summary == "found: bound y"
+    assert replayed[:2] == ["1.1 smaller", "1.0 smaller"]
+    assert "1.1 other" not in replayed, "it is a finding on another output"
+    assert 0 < found.cases < 6 * ENDS
     assert campaigns[-1].signals == [signal.SIGINT], "the campaign is not needed any more"
 
 
@@ -95,9 +100,9 @@ def test_the_case_as_drawn_finds_a_bug_where_the_smaller_one_shows_another(
 def test_a_bug_that_is_missed_says_what_came_of_each_finding(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     missed, replayed = searched(monkeypatch, tmp_path, {("1.0", "smaller"), ("1.1", "smaller")})
     assert missed.summary == "not found: bound y does not fail again; bound y fails in the later release too"
-    assert (missed.cases, len(replayed)) == (18, 3), "each case is replayed once"
+    assert (missed.cases, len(replayed)) == (6 * ENDS, 3), "each case is replayed once"
     assert campaigns[-1].signals == []
-    assert history.Search(others=("algebra dx",)).summary == "not found: no finding on its outputs; algebra dx on others"
+    assert history.Search(others={"algebra dx"}).summary == "not found: no finding on its outputs; algebra dx on others"
 
 
 def test_a_campaign_that_does_not_run_is_no_result(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -111,12 +116,36 @@ def test_a_campaign_that_does_not_run_is_no_result(monkeypatch: pytest.MonkeyPat
         history.search(MENDED, Path("1.0"), Path("1.1"), 1.0, 7, tmp_path / "out")
 
 
-def test_a_case_that_is_not_judged_again_finds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    def run(*_: Any) -> int:
-        raise click.ClickException("exit status 2")
+@pytest.mark.parametrize(
+    ("verdict", "wrong"),
+    [
+        ({"status": "fail", "subject": "y", "symptom": "wrong value"}, {"y"}),
+        ({"status": "pass", "subject": "y", "symptom": ""}, set()),
+        ({"status": "fail", "subject": "y", "symptom": "wrong after others"}, set()),
+    ],
+)
+def test_what_is_wrong_in_a_replay_is_read_of_the_case_itself(
+    verdict: dict[str, str], wrong: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(command: list[str], env: dict[str, str], **_: Any) -> subprocess.CompletedProcess[str]:
+        assert env["PYTHONPATH"].startswith(f"{tmp_path / 'site'}:")
+        assert command[3:] == ["replay", "--json", "--impl", "pack:sum", "a.json"]
+        return subprocess.CompletedProcess(command, len(wrong), f"a warning\n{json.dumps(verdict)}\n", "")
 
-    monkeypatch.setattr(history, "run", run)
-    assert history.outcome(MENDED, Path("a.json"), Path("1.0"), Path("1.1")) == "is not judged again"
+    monkeypatch.setattr(subprocess, "run", run)
+    assert history.failing(tmp_path / "site", "pack:sum", Path("a.json")) == wrong
+
+
+@pytest.mark.parametrize("slow", [False, True])
+def test_a_case_that_is_not_judged_again_finds_nothing(slow: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        if slow:
+            raise subprocess.TimeoutExpired(command, history.REPLAY)
+        return subprocess.CompletedProcess(command, 2, "", "")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    said = "takes more than 120 seconds" if slow else "is not judged: exit status 2"
+    assert history.outcome(MENDED, Path("a.json"), Path("1.0"), Path("1.1")) == said
 
 
 def test_a_bug_that_cannot_be_run_does_not_end_the_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -152,17 +181,6 @@ def test_findings_are_read_with_their_cases(tmp_path: Path) -> None:
     (tmp_path / "run" / "3.json").write_text('{"finger')
     raw, small = ('{"T": 1}',), ('{"T": 1}', '{"T": 5}')
     assert history.findings(tmp_path) == [history.Finding("bound", "y", raw), history.Finding("bound", "y", small)]
-
-
-def test_a_replay_runs_with_the_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def run(command: list[str], env: dict[str, str], **_: Any) -> subprocess.CompletedProcess[str]:
-        assert env["PYTHONPATH"].startswith(f"{tmp_path / 'site'}:")
-        return subprocess.CompletedProcess(command, int(command[-1]), "", "")
-
-    monkeypatch.setattr(subprocess, "run", run)
-    assert [history.run(tmp_path / "site", "replay", status) for status in "01"] == [0, 1]
-    with pytest.raises(click.ClickException, match="replay 2, with site: exit status 2"):
-        history.run(tmp_path / "site", "replay", "2")
 
 
 def test_a_release_without_init_goes_before_the_installed_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from mhc.fuzz.cli import minimise, report, serve
 from mhc.fuzz.cli.effective import configured, effective
 from mhc.fuzz.cli.init.verb import init
 from mhc.fuzz.cli.options import load_pairs, load_targets
-from mhc.fuzz.cli.replay_table import replay_table
+from mhc.fuzz.cli.replay_table import replay_lines, replay_table
 from mhc.fuzz.cli.run import run_campaign
 from mhc.fuzz.cli.settings import settings_of
 from mhc.fuzz.cli.trust import require_trust, trust_option
@@ -151,7 +151,10 @@ def main(context: click.Context, /, **options: Any) -> None:
 @_against
 @trust_option
 @_device
-def replay(case_file: Path, specs: tuple[str, ...], against: tuple[str, ...], trust: bool, device: str) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print each verdict as a line of JSON in place of the table.")
+def replay(
+    case_file: Path, specs: tuple[str, ...], against: tuple[str, ...], trust: bool, device: str, as_json: bool
+) -> None:
     """Run one saved case or finding again, and show each output's error beside its bound.
 
     Largest and mean error are against float64, over the elements that are finite in both; the bound is the one where error /
@@ -171,7 +174,7 @@ def replay(case_file: Path, specs: tuple[str, ...], against: tuple[str, ...], tr
         raise click.UsageError(f"{case_file}: {error}") from error
     if isinstance(case, DrawnProgram):
         require_trust([("--impl", None if specs else found_on)], case_file, given=specs, trust=trust)
-        sys.exit(_replay_program(case, specs or (found_on or language_of(case).dsl,)))
+        sys.exit(_replay_program(case, specs or (found_on or language_of(case).dsl,), as_json=as_json))
     named = (("--impl", None if specs else found_on), ("--against", None if against else remembered))
     require_trust(named, case_file, given=(*specs, *against), trust=trust)
     chosen = specs or (() if found_on is None else (found_on,))
@@ -185,7 +188,7 @@ def replay(case_file: Path, specs: tuple[str, ...], against: tuple[str, ...], tr
     )
     for spec, implementation in loaded:
         verdicts = _check_once(spec, implementation, case, device, peers)
-        click.echo(replay_table(case, implementation.name, verdicts))
+        click.echo((replay_lines if as_json else replay_table)(case, implementation.name, verdicts))
         fails = any(verdict.status is Status.FAIL for verdict in verdicts)
         failed |= fails
         if not fails and not {JUDGED, SAMPLED} & set(outcomes(verdicts).values()):
@@ -215,14 +218,17 @@ for verb in VERBS:
     main.add_command(verb)
 
 
-def _replay_program(program: AnyProgram, specs: Sequence[str]) -> int:
+def _replay_program(program: AnyProgram, specs: Sequence[str], *, as_json: bool) -> int:
     """Run a program on targets, show its text and what is wrong, and return the exit status."""
     targets = load_targets(specs)
     verdicts = []
     for spec, target in targets:
-        click.echo(f"{program.id} on {target.name}\n\n{target.text(program)}")
+        if not as_json:  # before it runs, which it may not survive
+            click.echo(f"{program.id} on {target.name}\n\n{target.text(program)}")
         found = _check_once(spec, target, program, target.devices[0], ())
-        for one in found:
+        if as_json:
+            click.echo(replay_lines(program, target.name, found))
+        for one in () if as_json else found:
             click.echo(f"{one.subject}: {one.symptom or one.status.value}{': ' if one.message else ''}{one.message}")
         verdicts += found
     failed = any(one.status is Status.FAIL for one in verdicts)

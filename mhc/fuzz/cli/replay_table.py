@@ -1,10 +1,13 @@
 """A replay as a table: the errors of each output beside its bound, and the verdicts of every other gate."""
 
+import json
 import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 
 from mhc.case import Case
+from mhc.drawn_case import DrawnCase
 from mhc.oracles import bound
 from mhc.oracles.verdict import Status, Verdict
 
@@ -35,6 +38,23 @@ def replay_table(case: Case, implementation: str, verdicts: Sequence[Verdict]) -
         parts = [f"{counts[gate, status]} {status.value}" for status in Status if counts[gate, status]]
         lines.append(f"  {gate:11} {', '.join(parts)}")
     return "\n".join(lines)
+
+
+def replay_lines(case: DrawnCase, implementation: str, verdicts: Sequence[Verdict]) -> str:
+    """Return a line of JSON for each verdict: gate (`oracle`), output (`subject`), `status`, and what was measured."""
+    names = ("oracle", "subject", "symptom", "message", "ratio", "against", "sampled")
+    return "\n".join(
+        json.dumps(
+            {
+                "implementation": implementation,
+                "case": case.id,
+                "status": one.status.value,
+                **{name: getattr(one, name) for name in names},
+                "errors": one.errors and asdict(one.errors),
+            }
+        )
+        for one in verdicts
+    )
 
 
 def _gate(verdict: Verdict) -> str:
