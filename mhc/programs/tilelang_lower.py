@@ -71,3 +71,10 @@ def lowered(text: str, kind: str | Mapping[str, str], configs: Mapping[str, bool
             return tilelang().lower(function, target=entered, enable_host_codegen=False, enable_device_compile=False)
     except Exception as error:
         raise CompileError("lower", f"{type(error).__name__}: {error}") from error
+
+
+def warm_up() -> None:
+    """Have TileLang set up what it sets up in a first lowering, which takes more than half a second."""
+    tvm = tilelang().tvm
+    with target("c", {}):
+        tvm.transform.PassContext.current().config.get("")  # describes all options of all passes

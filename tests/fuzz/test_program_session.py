@@ -52,6 +52,10 @@ def compiler(compute: Callable[[Program], dict[str, np.ndarray]], lower: Callabl
     return ProgramTarget(name="made", dsl="tilelang", release=lambda: "0.1.8", text=render, lower=lower, prepare=prepare)
 
 
+def named(wrong_pass: str, _: Program) -> str:
+    return wrong_pass
+
+
 def answers(target: ProgramTarget, *requests: Round | Check) -> list[Message]:
     sent: list[Message] = []
     session = Programs("made", sent.append)
@@ -168,6 +172,21 @@ def test_a_search_that_reaches_a_finding_of_before_ends_there(searches: list[int
     (failure, *_) = [one for one in check(made, program) if one.status is Status.FAIL]
     assert session._minimised(made, program, failure) is before
     assert searches[-1] < in_full
+
+
+def test_bugs_of_two_passes_with_the_same_operations_are_both_kept(searches: list[int]) -> None:
+    """Else each program with the bug met last would be minimised again."""
+    found = [one for one in checked(answers(compiler(wrong_remainder), *ROUNDS)) if one.findings]
+    program = Program.from_json(found[0].case)
+    (failure, *_) = [one for one in check(compiler(wrong_remainder), program) if one.status is Status.FAIL]
+    session = Programs("made", lambda _: None)
+    passes = ("tl.Simplify", "tl.LayoutInference")
+    made = [replace(compiler(wrong_remainder), wrong_pass=partial(named, name)) for name in passes]
+    first = [session._minimised(one, program, failure) for one in made]
+    assert [one.case for one in first] == [first[0].case] * 2
+    searched = len(searches)
+    assert [session._shown_again(one, program, failure) for one in made] == first
+    assert len(searches) == searched
 
 
 def test_a_compiler_that_refuses_is_a_finding_of_its_stage_minimised_once() -> None:

@@ -23,14 +23,15 @@ class FoundPrograms:
     """Answers what was found before."""
 
     def __init__(self) -> None:
-        self._found: dict[frozenset[str], Finding] = {}
+        self._found: dict[frozenset[str], dict[tuple[tuple[str, str], str], Finding]] = {}
         self._met: Counter[frozenset[str]] = Counter()
         self._random = random.Random(0)
 
     def keep(self, found: Finding) -> None:
         """Remember a finding on a minimal program."""
         assert isinstance(found.case, DrawnProgram)
-        self._found.setdefault(operations_of(found.case), found)
+        alike = self._found.setdefault(operations_of(found.case), {})
+        alike.setdefault((kind_of(found.fingerprint), named_pass(found.message)), found)
 
     def left_out(self, program: AnyProgram) -> bool:
         """Return whether not to judge a program: it has all operations of a finding. Of these some are judged, by chance."""
@@ -41,16 +42,14 @@ class FoundPrograms:
     def shown_again(self, program: AnyProgram, kind: tuple[str, str], wrong_pass: Callable[[], str]) -> Finding | None:
         """Return the finding that a failing program shows again, if there is one."""
         mine = operations_of(program)
-        alike = {
-            operations: one
-            for operations, one in self._found.items()
-            if operations <= mine and kind_of(one.fingerprint) == kind
-        }
-        wrong = wrong_pass() if alike else ""
-        for operations, one in alike.items():
-            if named_pass(one.message) == wrong:
+        met = {operations: alike for operations, alike in self._found.items() if operations <= mine}
+        if not any(kind == other for alike in met.values() for other, _ in alike):
+            return None
+        wrong = wrong_pass()
+        for operations, alike in met.items():
+            if (kind, wrong) in alike:
                 self._met[operations] += 1
-                return one
+                return alike[kind, wrong]
         return None
 
     def reached(self, program: AnyProgram) -> bool:
