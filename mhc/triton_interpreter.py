@@ -17,7 +17,7 @@ takes. Any other function or dtype raises.
 import sys
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import ModuleType
 from typing import Any
 
@@ -25,6 +25,7 @@ import numpy as np
 
 from mhc.autotuned import pinned
 from mhc.implementation import Refused
+from mhc.triton_quick import quick
 
 _INTERPRETER, _AUTOTUNER = "triton.runtime.interpreter", "triton.runtime.autotuner"
 _LIBDEVICE = "triton.language.extra.libdevice"
@@ -54,7 +55,8 @@ def prepared(config: int | None = None) -> Iterator[None]:
         if convert is not None:
             interpreter._implicit_cvt = floats.with_scalars(convert)
     try:
-        yield
+        with nullcontext() if interpreter is None or not interpreter.triton.knobs.runtime.interpret else quick(interpreter):
+            yield
     finally:
         autotuner.run = run
         if patch is not None:
@@ -143,11 +145,16 @@ class _Floats:
 def _with_libdevice(patch: Callable[[Any], Any], interpreter: Any) -> Callable[[Any], Any]:
     """Return `_patch_lang` of the interpreter, which also replaces libdevice's stubs in the globals of a function."""
 
+    without = set[int]()  # modules that import none of it
+
     def patch_lang(function: Any) -> Any:
         scope, names = patch(function), function.__globals__
+        if id(names) in without:
+            return scope
         stubs = {name: one for name, one in names.items() if getattr(one, "__module__", "") == _LIBDEVICE}
         stubs |= {name: one for name, one in names.items() if isinstance(one, ModuleType) and one.__name__ == _LIBDEVICE}
         if not stubs:
+            without.add(id(names))
             return scope
         names.update({name: _Computed(one, interpreter) for name, one in stubs.items()})
         restore = scope.restore

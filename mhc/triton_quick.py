@@ -1,0 +1,300 @@
+"""Quicker forms of functions of Triton's interpreter, with the same results.
+
+The interpreter runs each operation of a kernel through the functions that check types while a kernel is compiled. They build
+the type of each result anew, and a dictionary of all dtypes for each dtype that they look up, which takes most of a kernel's
+time. The forms here keep what they build, and leave the rest to the original: they are used only for a release of Triton
+whose originals were read (`_READ`). They serve the interpreter alone; the compiler's own functions stay.
+"""
+
+import functools
+import hashlib
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+_READ = frozenset(
+    {
+        "8f20d41e3207891a",
+        "935587c8b82c3fb0",  # _patch_attr of 3.6.0
+        "e0c1b7d65a2463cd",  # of 3.7.1
+        "cfc55ab11e03a52f",  # _unwrap_if_constexpr of 3.6.0
+        "54db2f51b2d3d031",  # of 3.7.1
+        "bfc3811c453d3e2c",
+        "b0fd419d9dbeadef",
+        "403f4b016ec5c2c3",
+        "d9b043b5c9897657",
+        "1ad65a10738d191c",
+        "503ea09edfd58574",
+        "9b7949138c0dd2c1",
+        "193ece285f97106d",
+    }
+)
+"""Digests of the sources of originals: of Triton 3.6.0 and 3.7.1."""
+_MISSING = object()
+
+
+@contextmanager
+def quick(interpreter: Any) -> Iterator[None]:
+    """Use the quicker forms in the block, where this release of Triton is known.
+
+    Args:
+        interpreter: the module `triton.runtime.interpreter`.
+    """
+    forms = _forms(interpreter)
+    before = [(owner, name, owner.__dict__.get(name, _MISSING)) for owner, name, _ in forms]
+    for owner, name, form in forms:
+        setattr(owner, name, form)
+    try:
+        yield
+    finally:
+        for owner, name, original in before:
+            if original is _MISSING:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, original)
+
+
+@functools.cache
+def _forms(interpreter: Any) -> tuple[tuple[Any, str, Callable[..., Any]], ...]:
+    """Return the owners, names and quicker forms of functions; none for a release that was not read."""
+    core, semantic = interpreter.tl.core, interpreter.TritonSemantic
+    forms: tuple[tuple[Any, str, Callable[[Any, Any], Callable[..., Any]]], ...] = (
+        (interpreter, "_get_np_dtype", _np_dtype),
+        (interpreter, "_patch_attr", _patched),
+        (core.dtype, "__eq__", _equal),
+        (core.block_type, "__init__", _block_type),
+        (core.block_type, "with_element_ty", _with_element_type),
+        (core.tensor, "__init__", _tensor),
+        (core, "_unwrap_if_constexpr", _unwrapped),
+        (semantic, "binary_op_sanitize_overflow_impl", _unchecked),
+        (semantic, "binary_op_type_checking_impl", _same_types),
+        (semantic, "broadcast_impl_value", _broadcast),
+        (semantic, "cast", _cast),
+    )
+    return tuple(
+        (owner, name, form(interpreter, getattr(owner, name))) for owner, name, form in forms if _is_read(owner, name)
+    )
+
+
+def _is_read(owner: Any, name: str) -> bool:
+    """Return whether the source of a function is one that its quicker form was made from."""
+    try:
+        return digest(inspect.getsource(getattr(owner, name))) in _READ
+    except (AttributeError, OSError, TypeError):
+        return False
+
+
+def digest(text: str) -> str:
+    """Return what identifies a text."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _np_dtype(_: Any, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    found: dict[str, Any] = {}
+
+    def of(dtype: Any) -> Any:
+        name = dtype.scalar.name
+        if name not in found:
+            found[name] = original(dtype)
+        return found[name]
+
+    return of
+
+
+def _equal(interpreter: Any, original: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
+    dtype = interpreter.tl.core.dtype
+
+    def equal(self: Any, other: Any) -> bool:
+        if isinstance(other, dtype):
+            return self is other or bool(self.name == other.name)
+        return original(self, other)
+
+    return equal
+
+
+def _block_type(interpreter: Any, original: Callable[..., None]) -> Callable[..., None]:
+    """Return `__init__` of a block's type, which checks and describes each shape once."""
+    core, known = interpreter.tl.core, dict[tuple[int, ...], tuple[Any, ...]]()
+    constexpr = core.constexpr
+
+    def init(self: Any, element_ty: Any, shape: Any) -> None:
+        sizes = tuple([one.value if type(one) is constexpr else one for one in shape])
+        plain = all(type(one) is int for one in sizes) and isinstance(shape, (list, core.tuple))
+        found = known.get(sizes) if plain else None
+        if found is None:
+            original(self, element_ty, shape)
+            if plain:
+                of_tensor = core.tuple([constexpr(one) for one in sizes]), constexpr(self.numel)
+                known[sizes] = self.shape, self.numel, f"{self.shape}", of_tensor, {}
+            return
+        self.element_ty = element_ty
+        self.shape, self.numel, text, self.of_tensor, self.of_shape = found
+        self.name = f"<{text}, {element_ty}>"
+
+    return init
+
+
+def _with_element_type(interpreter: Any, original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what gives the type of a block of the same shape, one object for each dtype."""
+    dtype = interpreter.tl.core.dtype
+
+    def with_element_ty(self: Any, scalar_ty: Any) -> Any:
+        made = getattr(self, "of_shape", None)
+        if made is None or type(scalar_ty) is not dtype:
+            return original(self, scalar_ty)
+        found = made.get(scalar_ty.name)
+        if found is None:
+            found = made[scalar_ty.name] = original(self, scalar_ty)
+        return found
+
+    return with_element_ty
+
+
+def _unwrapped(interpreter: Any, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    as_it_is = {interpreter.tl.core.tensor, int, float}
+    return lambda value: value if type(value) in as_it_is else original(value)
+
+
+def _tensor(interpreter: Any, original: Callable[..., None]) -> Callable[..., None]:
+    """Return `__init__` of a tensor, which takes its shape from the type, where `_block_type` has kept it there."""
+    core = interpreter.tl.core
+    of_scalar, scalars = (core.tuple([]), core.constexpr(1)), {core.dtype, core.pointer_type}
+
+    def init(self: Any, handle: Any, type: Any) -> None:
+        found = of_scalar if type.__class__ in scalars else getattr(type, "of_tensor", None)
+        if found is None:
+            original(self, handle, type)
+            return
+        self.handle = handle
+        self.shape, self.numel = found
+        self.type = type
+        self.dtype = type.scalar
+
+    return init
+
+
+def _unchecked(_: Any, original: Callable[..., None]) -> Callable[..., None]:
+    """Return the check of integers for overflow; without `debug` the original computes it and leaves the result unused."""
+
+    def check(self: Any, lhs: Any, rhs: Any, binary_op: Any) -> None:
+        if self.builder.options.debug:
+            original(self, lhs, rhs, binary_op)
+
+    return check
+
+
+def _same_types(interpreter: Any, original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the conversion of two operands to one type, which looks up the type of most pairs."""
+    core, found = interpreter.tl.core, dict[tuple[Any, ...], Any]()
+    tensor, dtype, pointer, numbers = core.tensor, core.dtype, core.pointer_type, {int, float, bool}
+
+    def common(self: Any, one: Any, number: Any, div_or_mod: bool, left: bool) -> Any:
+        """Return the type for a tensor's dtype and a Python number; None where the original says what is wrong."""
+        scalar = self.to_tensor_type(number)
+        key = one.name, scalar.name, div_or_mod, left
+        if key not in found:
+            ordered = (one, False, scalar, True) if left else (scalar, True, one, False)
+            found[key] = self.computation_type_impl(*ordered, div_or_mod)
+        wanted = found[key]
+        if wanted.is_int() and not wanted.get_int_min_value() <= number <= wanted.get_int_max_value():
+            return None
+        return wanted
+
+    def converted(
+        self: Any,
+        lhs: Any,
+        rhs: Any,
+        allow_lhs_ptr: bool = False,
+        allow_rhs_ptr: bool = False,
+        arithmetic_check: bool = True,
+        div_or_mod: bool = False,
+    ) -> Any:
+        if type(lhs) is tensor and type(rhs) is tensor:
+            one, other = lhs.dtype, rhs.dtype
+            if type(one) is dtype:
+                if one is other and not (div_or_mod and one.name in {"fp16", "bf16"}):
+                    return self.broadcast_impl_value(lhs, rhs)
+            elif type(one) is pointer and allow_lhs_ptr and type(other) is dtype and other.is_int():
+                return self.broadcast_impl_value(lhs, rhs)
+        elif arithmetic_check and type(lhs) is tensor and type(rhs) in numbers and type(lhs.dtype) is dtype:
+            wanted = common(self, lhs.dtype, rhs, div_or_mod, True)
+            if wanted is not None:
+                return self.broadcast_impl_value(self.cast(lhs, wanted), self.scalar_constant(rhs, dtype=wanted))
+        elif arithmetic_check and type(rhs) is tensor and type(lhs) in numbers and type(rhs.dtype) is dtype:
+            wanted = common(self, rhs.dtype, lhs, div_or_mod, False)
+            if wanted is not None:
+                return self.broadcast_impl_value(self.scalar_constant(lhs, dtype=wanted), self.cast(rhs, wanted))
+        return original(self, lhs, rhs, allow_lhs_ptr, allow_rhs_ptr, arithmetic_check, div_or_mod)
+
+    return converted
+
+
+def _broadcast(interpreter: Any, original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the broadcast of two operands, which leaves two of one shape as they are."""
+    block_type = interpreter.tl.core.block_type
+
+    def broadcast(self: Any, lhs: Any, rhs: Any) -> Any:
+        one, other = lhs.type, rhs.type
+        blocks = type(one) is block_type, type(other) is block_type
+        if blocks == (False, False) or (blocks == (True, True) and one.shape.values == other.shape.values):
+            return lhs, rhs
+        if blocks == (True, False):
+            return lhs, _splat(self, rhs, one.with_element_ty(other.scalar))
+        if blocks == (False, True):
+            return _splat(self, lhs, other.with_element_ty(one.scalar)), rhs
+        return original(self, lhs, rhs)
+
+    return broadcast
+
+
+def _cast(interpreter: Any, original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the cast to a dtype, which has one function of NumPy for most pairs of dtypes."""
+    dtype, block_type = interpreter.tl.core.dtype, interpreter.tl.core.block_type
+    halves = {"fp16", "bf16"}
+    names = {*halves, "fp32", "fp64", *(f"{sign}{bits}" for sign in ("int", "uint") for bits in (8, 16, 32, 64))}
+
+    def cast(self: Any, input: Any, dst_ty: Any, fp_downcast_rounding: Any = None) -> Any:
+        kind, one, other = input.type, input.dtype, dst_ty.scalar
+        if one is other or one == other:
+            return input
+        if (
+            fp_downcast_rounding is None
+            and type(one) is dtype
+            and type(other) is dtype
+            and one.name in names
+            and other.name in names
+            and (one.name not in halves or other.name == "fp32")
+        ):
+            wanted = kind.with_element_ty(other) if type(kind) is block_type else other
+            return self.tensor(self.builder.cast_impl(input.handle, other.to_ir(self.builder)), wanted)
+        return original(self, input, dst_ty, fp_downcast_rounding)
+
+    return cast
+
+
+def _patched(interpreter: Any, original: Callable[..., None]) -> Callable[..., None]:
+    """Return what replaces a function of the language in a launch by one that gets the interpreter's semantic."""
+    language = interpreter.tl.core
+    semantic = getattr(interpreter, "interpreter_semantic", None) or interpreter.TritonSemantic(
+        interpreter.interpreter_builder
+    )
+    checked = language.builtin(lambda: None).__code__
+
+    def patch(obj: Any, name: str, member: Any, builder: Any, scope: Any) -> None:
+        if getattr(member, "__code__", None) is not checked or builder is not semantic.builder:
+            original(obj, name, member, builder, scope)
+            return
+        function = member.__wrapped__
+
+        def called(*args: Any, **kwargs: Any) -> Any:
+            kwargs["_semantic"] = semantic
+            return function(*args, **kwargs)
+
+        scope.set_attr(obj, name, called)
+
+    return patch
+
+
+def _splat(semantic: Any, scalar: Any, block: Any) -> Any:
+    return semantic.tensor(semantic.builder.create_splat(block, scalar.handle), block)
