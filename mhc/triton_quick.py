@@ -72,9 +72,9 @@ def _forms(interpreter: Any) -> tuple[tuple[Any, str, Callable[..., Any]], ...]:
         (semantic, "broadcast_impl_value", _broadcast),
         (semantic, "cast", _cast),
     )
-    return tuple(
-        (owner, name, form(interpreter, getattr(owner, name))) for owner, name, form in forms if _is_read(owner, name)
-    )
+    if not all(_is_read(owner, name) for owner, name, _ in forms):
+        return ()
+    return tuple((owner, name, form(interpreter, getattr(owner, name))) for owner, name, form in forms)
 
 
 def _is_read(owner: Any, name: str) -> bool:
@@ -188,10 +188,11 @@ def _same_types(interpreter: Any, original: Callable[..., Any]) -> Callable[...,
     """Return the conversion of two operands to one type, which looks up the type of most pairs."""
     core, found = interpreter.tl.core, dict[tuple[Any, ...], Any]()
     tensor, dtype, pointer, numbers = core.tensor, core.dtype, core.pointer_type, {int, float, bool}
+    type_of = getattr(interpreter.TritonSemantic, "to_tensor_type", lambda self, number: self.to_tensor(number).dtype)
 
     def common(self: Any, one: Any, number: Any, div_or_mod: bool, left: bool) -> Any:
         """Return the type for a tensor's dtype and a Python number; None where the original says what is wrong."""
-        scalar = self.to_tensor_type(number)
+        scalar = type_of(self, number)
         key = one.name, scalar.name, div_or_mod, left
         if key not in found:
             ordered = (one, False, scalar, True) if left else (scalar, True, one, False)
