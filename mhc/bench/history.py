@@ -32,7 +32,7 @@ LOOK = 1.0
 """Seconds between looks at what a campaign has found."""
 REPORT = 60.0
 """Seconds in which a campaign that was interrupted writes its report."""
-REPLAY = 120.0
+REPLAY = 600.0
 """Seconds of a replay, at most."""
 
 

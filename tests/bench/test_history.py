@@ -144,7 +144,7 @@ def test_a_case_that_is_not_judged_again_finds_nothing(slow: bool, monkeypatch: 
         return subprocess.CompletedProcess(command, 2, "", "")
 
     monkeypatch.setattr(subprocess, "run", run)
-    said = "takes more than 120 seconds" if slow else "is not judged: exit status 2"
+    said = "takes more than 600 seconds" if slow else "is not judged: exit status 2"
     assert history.outcome(MENDED, Path("a.json"), Path("1.0"), Path("1.1")) == said
 
 
