@@ -275,7 +275,7 @@ MENDED = (
         "the logarithm of a mean that underflows",
         "liger-kernel",
         "0.6.2",
-        "0.6.5",
+        "0.6.3",
         "liger:linear_jsd",
         ("y", "dx", "dweight"),
     ),

@@ -100,6 +100,8 @@ def test_a_wrong_value_is_found_once_minimised_saved_and_replayed(kernels: Path,
     again = fuzz(*command.split())
     assert again.exit_code == 1
     assert "h_post[0, 0, 0] = " in again.output
+    lines = [json.loads(line) for line in fuzz(*command.split(), "--json").output.splitlines() if line.startswith("{")]
+    assert {one["subject"] for one in lines if one["status"] == "fail" and one["oracle"] == "bound"} == {"h_post"}
     healthy = check(load("manual"), read_case(path)[0], "cpu").verdicts
     assert not [verdict for verdict in healthy if verdict.status is Status.FAIL]
 

@@ -33,6 +33,8 @@ def test_a_campaign_finds_wrong_code_reports_it_and_replays_it(tmp_path: Path) -
     assert again.returncode == 1, again.stderr
     assert "@T.prim_func" in again.stdout
     assert "wrong value" in again.stdout
+    lines = [json.loads(line) for line in fuzz("replay", path, "--json").stdout.splitlines()]
+    assert "wrong value" in {line["symptom"] for line in lines}
     document = json.loads(path.read_text(encoding="utf-8"))
     elsewhere = tmp_path / "elsewhere.json"
     elsewhere.write_text(json.dumps({**document, "implementation": f"tilelang-to-c@{tmp_path}"}), encoding="utf-8")

@@ -1,5 +1,6 @@
 """The table of a replay: what it measures, how it reads, and that campaigns measure nothing."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -8,7 +9,7 @@ import torch
 from mhc import load
 from mhc.fuzz.check.check import check
 from mhc.fuzz.check.level import Level
-from mhc.fuzz.cli.replay_table import WIDTH, replay_table
+from mhc.fuzz.cli.replay_table import WIDTH, replay_lines, replay_table
 from mhc.oracles.bound import measure
 from mhc.oracles.bounds.error_number import ErrorNumber
 from mhc.oracles.verdict import Errors, Status, failed, not_applicable, passed
@@ -77,6 +78,16 @@ def test_it_fits_a_terminal_whatever_a_kernel_says() -> None:
 def test_a_death_has_no_table_of_outputs() -> None:
     table = replay_table(CASE, "mine", [failed("liveness", "process", "SIGSEGV", "its process ended")])
     assert table.splitlines()[1:] == ["  liveness    process: FAIL: its process ended", "  liveness    1 fail"]
+
+
+def test_a_line_of_json_has_a_verdict_and_null_for_what_is_not_finite() -> None:
+    tiny = Errors(largest=INF, mean=0.5, bound=None, judged=1, elements=2)
+    verdicts = [replace(failed("bound", "dx", "value", "dx[0] = inf", ratio=INF), errors=tiny), passed("memory", "inputs")]
+    first, second = map(json.loads, replay_lines(CASE, "mine", verdicts).splitlines())
+    assert (first["implementation"], first["case"], first["oracle"]) == ("mine", CASE.id, "bound")
+    assert (first["subject"], first["status"], first["symptom"], first["ratio"]) == ("dx", "fail", "value", None)
+    assert first["errors"] == {"largest": None, "mean": 0.5, "bound": None, "judged": 1, "elements": 2}
+    assert (second["status"], second["errors"]) == ("pass", None)
 
 
 @pytest.mark.parametrize("depth", [Level.DRAWN, Level.FULL])

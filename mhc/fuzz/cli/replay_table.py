@@ -1,6 +1,7 @@
 """A replay as a table: the errors of each output beside its bound, and the verdicts of every other gate."""
 
 import json
+import math
 import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -41,20 +42,26 @@ def replay_table(case: Case, implementation: str, verdicts: Sequence[Verdict]) -
 
 
 def replay_lines(case: DrawnCase, implementation: str, verdicts: Sequence[Verdict]) -> str:
-    """Return a line of JSON for each verdict: gate (`oracle`), output (`subject`), `status`, and what was measured."""
+    """Return a line of JSON for each verdict: gate (`oracle`), output (`subject`), `status`, and what was measured.
+
+    A number that is not finite, which JSON has not, is null.
+    """
     names = ("oracle", "subject", "symptom", "message", "ratio", "against", "sampled")
-    return "\n".join(
-        json.dumps(
-            {
-                "implementation": implementation,
-                "case": case.id,
-                "status": one.status.value,
-                **{name: getattr(one, name) for name in names},
-                "errors": one.errors and asdict(one.errors),
-            }
-        )
+    records = (
+        {
+            "implementation": implementation,
+            "case": case.id,
+            "status": one.status.value,
+            **{name: getattr(one, name) for name in names},
+            "errors": one.errors and {name: _finite(value) for name, value in asdict(one.errors).items()},
+        }
         for one in verdicts
     )
+    return "\n".join(json.dumps({name: _finite(value) for name, value in one.items()}) for one in records)
+
+
+def _finite(value: object) -> object:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _gate(verdict: Verdict) -> str:
