@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -158,7 +159,7 @@ def search(mended: Mended, first: Path, second: Path, minutes: float, seed: int,
     # two workers: with one, findings are minimised while no cases are drawn
     limits = ["--minutes", str(minutes), "--seed", str(seed), "--max-elements", "8192", "--workers", "2"]
     words, env = command(first, "--impl", mended.kernel, *limits, "--out", str(out))
-    replays: dict[Path, tuple[float, str, Future[str]]] = {}
+    replays: dict[Path, tuple[float, str, Future[str]]] = {}  # when and by what it was found, and what comes of it
     began = time.monotonic()
     with (
         log.open("w") as text,
@@ -169,17 +170,12 @@ def search(mended: Mended, first: Path, second: Path, minutes: float, seed: int,
         while True:
             if ended is None and process.poll() is not None:  # before its last findings are read
                 ended = time.monotonic() - began
-            for one in findings(out):
-                what = f"{one.gate} {one.subject}"
-                if one.subject not in mended.subjects:
-                    so_far.others.add(what)
-                    continue
-                for case in one.cases:
-                    file = cases / f"{hashlib.sha256(case.encode()).hexdigest()[:16]}.json"
-                    if file not in replays:
-                        file.write_text(case)
-                        replay = thread.submit(outcome, mended, file, first, second)
-                        replays[file] = time.monotonic() - began, what, replay
+            for what, case in _new(so_far, mended, findings(out)):
+                file = cases / f"{hashlib.sha256(case.encode()).hexdigest()[:16]}.json"
+                if file not in replays:
+                    file.write_text(case)
+                    replay = thread.submit(outcome, mended, file, first, second)
+                    replays[file] = time.monotonic() - began, what, replay
             shown = [seconds for seconds, _, replay in replays.values() if replay.done() and replay.result() == FOUND]
             if shown or (ended is not None and all(replay.done() for _, _, replay in replays.values())):
                 break
@@ -200,6 +196,17 @@ def search(mended: Mended, first: Path, second: Path, minutes: float, seed: int,
     return so_far
 
 
+def _new(so_far: Search, mended: Mended, found: Sequence[Finding]) -> Iterator[tuple[str, str]]:
+    """Yield the cases of findings on outputs of the bug, each with the gate and the output; note the other findings."""
+    for one in found:
+        what = f"{one.gate} {one.subject}"
+        if one.subject not in mended.subjects:
+            so_far.others.add(what)
+            continue
+        for case in one.cases:
+            yield what, case
+
+
 def row(mended: Mended, result: str, cases: int = 0, seconds: float = 0.0) -> tuple[str, ...]:
     """Return a row of the table."""
     return (
@@ -210,6 +217,23 @@ def row(mended: Mended, result: str, cases: int = 0, seconds: float = 0.0) -> tu
         str(cases),
         f"{seconds:.0f}",
     )
+
+
+def _pinned(jobs: int) -> Callable[[], None]:
+    """Return what gives each of the threads that call it a core of its own, on which its processes run too.
+
+    Raises:
+        UsageError: there are fewer cores.
+    """
+    if not hasattr(os, "sched_getaffinity"):  # macOS
+        return lambda: None
+    cores = sorted(os.sched_getaffinity(0))
+    if jobs > len(cores):
+        raise click.UsageError(f"--jobs {jobs}: there are {len(cores)} cores")
+    free = queue.SimpleQueue[int]()
+    for core in cores[:jobs]:
+        free.put(core)
+    return lambda: os.sched_setaffinity(0, {free.get()})
 
 
 HEAD = ("bug", "kernel", "release with it, later one", "in it", "cases", "seconds")
@@ -229,7 +253,7 @@ def history(minutes: float, seed: int, kernel: tuple[str, ...], jobs: int, folde
     place = folder or Path(tempfile.mkdtemp(prefix="mhc-history-"))
     chosen = [one for one in MENDED if not kernel or one.kernel in kernel]
     for package, release in sorted({(one.package, release) for one in chosen for release in (one.before, one.after)}):
-        with contextlib.suppress(subprocess.CalledProcessError):  # `looked_for` says so where it is needed
+        with contextlib.suppress(subprocess.CalledProcessError):  # its bugs are "not run"
             installed(package, release, place)
 
     def looked_for(one: Mended) -> tuple[bool, tuple[str, ...]]:
@@ -244,14 +268,7 @@ def history(minutes: float, seed: int, kernel: tuple[str, ...], jobs: int, folde
         click.echo(" | ".join(cells))
         return found, cells
 
-    cores = sorted(os.sched_getaffinity(0))
-    if jobs > len(cores):
-        raise click.UsageError(f"--jobs {jobs}: there are {len(cores)} cores")
-    free = queue.SimpleQueue[int]()
-    for core in cores[:jobs]:
-        free.put(core)
-    # a thread's processes run where it does
-    with ThreadPoolExecutor(jobs, initializer=lambda: os.sched_setaffinity(0, {free.get()})) as threads:
+    with ThreadPoolExecutor(jobs, initializer=_pinned(jobs)) as threads:
         rows = list(threads.map(looked_for, chosen))
     text = f"{table(HEAD, [cells for _, cells in rows])}\n\n{sum(found for found, _ in rows)} of {len(rows)} found."
     click.echo(text)

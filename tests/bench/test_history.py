@@ -165,6 +165,12 @@ def test_a_bug_that_cannot_be_run_does_not_end_the_others(monkeypatch: pytest.Mo
     assert "1 of 2 found." in shown.output
 
 
+def test_more_bugs_at_a_time_than_cores_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(history, "installed", lambda *_: tmp_path)
+    shown = CliRunner().invoke(history.history, ["--folder", str(tmp_path), "--jobs", "100000"])
+    assert (shown.exit_code, "--jobs 100000: there are " in shown.output) == (2, True)
+
+
 def test_each_bug_names_a_kernel_and_what_it_computes() -> None:
     kernels = {name: one for library in adapters.MODULES for name, one in adapters.kernels(library).items()}
     for one in RECORDS:
