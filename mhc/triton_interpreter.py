@@ -55,7 +55,8 @@ def prepared(config: int | None = None) -> Iterator[None]:
         if convert is not None:
             interpreter._implicit_cvt = floats.with_scalars(convert)
     try:
-        with nullcontext() if interpreter is None or not interpreter.triton.knobs.runtime.interpret else quick(interpreter):
+        interpreted = interpreter is not None and interpreter.triton.knobs.runtime.interpret
+        with quick(interpreter) if interpreted else nullcontext():
             yield
     finally:
         autotuner.run = run

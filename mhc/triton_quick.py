@@ -2,8 +2,9 @@
 
 The interpreter runs each operation of a kernel through the functions that check types while a kernel is compiled. They build
 the type of each result anew, and a dictionary of all dtypes for each dtype that they look up, which takes most of a kernel's
-time. The forms here keep what they build, and leave the rest to the original: they are used only for a release of Triton
-whose originals were read (`_READ`). They serve the interpreter alone; the compiler's own functions stay.
+time. The forms here keep what they build, and leave the rest to the original. They are used only for a release of Triton
+whose originals, and what the forms call, were read (`_READ`). They serve the interpreter alone; the compiler's own functions
+stay.
 """
 
 import functools
@@ -15,23 +16,11 @@ from typing import Any
 
 _READ = frozenset(
     {
-        "8f20d41e3207891a",
-        "935587c8b82c3fb0",  # _patch_attr of 3.6.0
-        "e0c1b7d65a2463cd",  # of 3.7.1
-        "cfc55ab11e03a52f",  # _unwrap_if_constexpr of 3.6.0
-        "54db2f51b2d3d031",  # of 3.7.1
-        "bfc3811c453d3e2c",
-        "b0fd419d9dbeadef",
-        "403f4b016ec5c2c3",
-        "d9b043b5c9897657",
-        "1ad65a10738d191c",
-        "503ea09edfd58574",
-        "9b7949138c0dd2c1",
-        "193ece285f97106d",
+        "359dad045cf0b694da37317fc176595e29f01cac91bbf4f80de1aef9746c8903",  # Triton 3.6.0
+        "60192dfd787fae8c481348a2464276fc83ded4c3a95970b96b1498eee7a9388a",  # 3.7.0 and 3.7.1
     }
 )
-"""Digests of the sources of originals: of Triton 3.6.0 and 3.7.1."""
-_MISSING = object()
+"""Digests of the sources that were read, by `_digest`."""
 
 
 @contextmanager
@@ -42,17 +31,14 @@ def quick(interpreter: Any) -> Iterator[None]:
         interpreter: the module `triton.runtime.interpreter`.
     """
     forms = _forms(interpreter)
-    before = [(owner, name, owner.__dict__.get(name, _MISSING)) for owner, name, _ in forms]
+    originals = [getattr(owner, name) for owner, name, _ in forms]
     for owner, name, form in forms:
         setattr(owner, name, form)
     try:
         yield
     finally:
-        for owner, name, original in before:
-            if original is _MISSING:
-                delattr(owner, name)
-            else:
-                setattr(owner, name, original)
+        for (owner, name, _), original in zip(forms, originals, strict=True):
+            setattr(owner, name, original)
 
 
 @functools.cache
@@ -72,22 +58,30 @@ def _forms(interpreter: Any) -> tuple[tuple[Any, str, Callable[..., Any]], ...]:
         (semantic, "broadcast_impl_value", _broadcast),
         (semantic, "cast", _cast),
     )
-    if not all(_is_read(owner, name) for owner, name, _ in forms):
+    if _digest(interpreter, [getattr(owner, name) for owner, name, _ in forms]) not in _READ:
         return ()
     return tuple((owner, name, form(interpreter, getattr(owner, name))) for owner, name, form in forms)
 
 
-def _is_read(owner: Any, name: str) -> bool:
-    """Return whether the source of a function is one that its quicker form was made from."""
+def _digest(interpreter: Any, originals: list[Any]) -> str:
+    """Return what identifies the sources of originals and of what the forms call; nothing where one is not there."""
+    core, semantic, builder = interpreter.tl.core, interpreter.TritonSemantic, interpreter.InterpreterBuilder
     try:
-        return digest(inspect.getsource(getattr(owner, name))) in _READ
+        called = [
+            core.builtin,
+            core.constexpr,
+            core.dtype,
+            core.tuple,
+            semantic.computation_type_impl,
+            semantic.scalar_constant,
+            semantic.to_tensor,
+            builder.cast_impl,
+            builder.create_splat,
+        ]
+        text = "".join(inspect.getsource(one) for one in (*originals, *called))
     except (AttributeError, OSError, TypeError):
-        return False
-
-
-def digest(text: str) -> str:
-    """Return what identifies a text."""
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+        return ""
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _np_dtype(_: Any, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
