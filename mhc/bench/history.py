@@ -6,7 +6,6 @@ output.
 """
 
 import contextlib
-import hashlib
 import json
 import os
 import queue
@@ -14,8 +13,9 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,6 +44,11 @@ class Finding(NamedTuple):
     subject: str
     cases: tuple[str, ...]
 
+    @property
+    def what(self) -> str:
+        """Return the gate and on what it failed, as the table has them."""
+        return f"{self.gate} {self.subject}"
+
 
 @dataclass
 class Search:
@@ -52,7 +57,7 @@ class Search:
     Attributes:
         cases: of the campaign. others: its findings on other outputs.
         seconds: of the campaign, until it had the finding whose case shows the bug, or had ended; its start is in it.
-        outcomes: of each case of a finding on an output of the bug, "GATE SUBJECT": what came of it.
+        outcomes: of each case of a finding on an output of the bug, "GATE SUBJECT", and the outcome of its replays.
     """
 
     cases: int = 0
@@ -139,7 +144,7 @@ def findings(out: Path) -> list[Finding]:
 
 
 def outcome(mended: Mended, case: Path, first: Path, second: Path) -> str:
-    """Return what comes of a case in the release with the bug and in the later one."""
+    """Return the outcome of replaying a case, in the release with the bug and in the later one."""
     try:
         if failing(second, mended.kernel, case).intersection(mended.subjects):
             return ALSO
@@ -154,12 +159,12 @@ def search(mended: Mended, first: Path, second: Path, minutes: float, seed: int,
     Raises:
         ClickException: the campaign cannot be run.
     """
-    so_far, cases, log = Search(), out / "of" / "findings", out / "log"
+    cases, log = out / "of" / "findings", out / "log"
     cases.mkdir(parents=True)
     # two workers: with one, findings are minimised while no cases are drawn
     limits = ["--minutes", str(minutes), "--seed", str(seed), "--max-elements", "8192", "--workers", "2"]
     words, env = command(first, "--impl", mended.kernel, *limits, "--out", str(out))
-    replays: dict[Path, tuple[float, str, Future[str]]] = {}  # when and by what it was found, and what comes of it
+    replays: dict[str, tuple[float, str, Future[str]]] = {}  # of each case: when it was found, by what, and its outcome
     began = time.monotonic()
     with (
         log.open("w") as text,
@@ -170,12 +175,13 @@ def search(mended: Mended, first: Path, second: Path, minutes: float, seed: int,
         while True:
             if ended is None and process.poll() is not None:  # before its last findings are read
                 ended = time.monotonic() - began
-            for what, case in _new(so_far, mended, findings(out)):
-                file = cases / f"{hashlib.sha256(case.encode()).hexdigest()[:16]}.json"
-                if file not in replays:
+            found = [one for one in findings(out) if one.subject in mended.subjects]
+            for what, case in ((one.what, case) for one in found for case in one.cases):
+                if case not in replays:
+                    file = cases / f"{len(replays)}.json"
                     file.write_text(case)
                     replay = thread.submit(outcome, mended, file, first, second)
-                    replays[file] = time.monotonic() - began, what, replay
+                    replays[case] = time.monotonic() - began, what, replay
             shown = [seconds for seconds, _, replay in replays.values() if replay.done() and replay.result() == FOUND]
             if shown or (ended is not None and all(replay.done() for _, _, replay in replays.values())):
                 break
@@ -186,25 +192,16 @@ def search(mended: Mended, first: Path, second: Path, minutes: float, seed: int,
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(REPORT)
             process.kill()
-    so_far.seconds = min(shown) if shown else ended or 0.0
-    so_far.outcomes = [(what, replay.result()) for _, what, replay in replays.values() if not replay.cancelled()]
     lines = log.read_text().splitlines()
     counts = [int(line.split()[1]) for line in lines if line.startswith("# ") and " cases in " in line]
     if not counts:
         raise click.ClickException(lines[-1] if lines else f"exit status {process.returncode}")
-    so_far.cases = counts[-1]
-    return so_far
-
-
-def _new(so_far: Search, mended: Mended, found: Sequence[Finding]) -> Iterator[tuple[str, str]]:
-    """Yield the cases of findings on outputs of the bug, each with the gate and the output; note the other findings."""
-    for one in found:
-        what = f"{one.gate} {one.subject}"
-        if one.subject not in mended.subjects:
-            so_far.others.add(what)
-            continue
-        for case in one.cases:
-            yield what, case
+    return Search(
+        cases=counts[-1],
+        seconds=min(shown) if shown else ended or 0.0,
+        outcomes=[(what, replay.result()) for _, what, replay in replays.values() if not replay.cancelled()],
+        others={one.what for one in findings(out) if one.subject not in mended.subjects},
+    )
 
 
 def row(mended: Mended, result: str, cases: int = 0, seconds: float = 0.0) -> tuple[str, ...]:
@@ -252,15 +249,14 @@ def history(minutes: float, seed: int, kernel: tuple[str, ...], jobs: int, folde
     """Look for bugs that libraries have mended, in the release before and in one after. It installs them by pip."""
     place = folder or Path(tempfile.mkdtemp(prefix="mhc-history-"))
     chosen = [one for one in MENDED if not kernel or one.kernel in kernel]
-    for package, release in sorted({(one.package, release) for one in chosen for release in (one.before, one.after)}):
-        with contextlib.suppress(subprocess.CalledProcessError):  # its bugs are "not run"
-            installed(package, release, place)
+    installing = threading.Lock()  # two bugs may be of one release
 
     def looked_for(one: Mended) -> tuple[bool, tuple[str, ...]]:
         out = place / "runs" / f"{one.kernel.replace(':', '-')}-{one.before}-{time.time_ns()}"
         found = False
         try:
-            first, second = (installed(one.package, release, place) for release in (one.before, one.after))
+            with installing:
+                first, second = (installed(one.package, release, place) for release in (one.before, one.after))
             result = search(one, first, second, minutes, seed, out)
             found, cells = bool(result.found), row(one, result.summary, result.cases, result.seconds)
         except (click.ClickException, subprocess.CalledProcessError) as error:  # the others still run

@@ -228,8 +228,9 @@ def _replay_program(program: AnyProgram, specs: Sequence[str], *, as_json: bool)
         found = _check_once(spec, target, program, target.devices[0], ())
         if as_json:
             click.echo(replay_lines(program, target.name, found))
-        for one in () if as_json else found:
-            click.echo(f"{one.subject}: {one.symptom or one.status.value}{': ' if one.message else ''}{one.message}")
+        else:
+            for one in found:
+                click.echo(f"{one.subject}: {one.symptom or one.status.value}{': ' if one.message else ''}{one.message}")
         verdicts += found
     failed = any(one.status is Status.FAIL for one in verdicts)
     return 1 if failed else 0 if any(one.status is Status.PASS for one in verdicts) else 2

@@ -1,11 +1,10 @@
 """A replay as a table: the errors of each output beside its bound, and the verdicts of every other gate."""
 
-import json
-import math
 import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+
+import msgspec
 
 from mhc.case import Case
 from mhc.drawn_case import DrawnCase
@@ -46,22 +45,12 @@ def replay_lines(case: DrawnCase, implementation: str, verdicts: Sequence[Verdic
 
     A number that is not finite, which JSON has not, is null.
     """
-    names = ("oracle", "subject", "symptom", "message", "ratio", "against", "sampled")
+    names = ("oracle", "subject", "status", "symptom", "message", "ratio", "against", "sampled", "errors")
     records = (
-        {
-            "implementation": implementation,
-            "case": case.id,
-            "status": one.status.value,
-            **{name: getattr(one, name) for name in names},
-            "errors": one.errors and {name: _finite(value) for name, value in asdict(one.errors).items()},
-        }
+        {"implementation": implementation, "case": case.id, **{name: getattr(one, name) for name in names}}
         for one in verdicts
     )
-    return "\n".join(json.dumps({name: _finite(value) for name, value in one.items()}) for one in records)
-
-
-def _finite(value: object) -> object:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return "\n".join(msgspec.json.encode(one).decode() for one in records)
 
 
 def _gate(verdict: Verdict) -> str:
