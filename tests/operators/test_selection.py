@@ -58,3 +58,21 @@ def test_a_row_that_does_not_serve_says_why() -> None:
     assert reason is not None
     assert reason.startswith("resident is for bfloat16 on sm_90, n at most 4, n * D at least 1821")
     assert reason.endswith("was float16, n = 8, D = 4096")
+
+
+@pytest.mark.parametrize("tokens", [128, 256])
+@pytest.mark.parametrize("least", [8, 16])
+def test_pieces_cover_the_rows_and_fit_into_registers_and_shared_memory(tokens: int, least: int) -> None:
+    for n in range(1, 17):
+        M = n * n + 2 * n
+        blocks, first, second = triton.pieces(M, tokens, least)
+        assert blocks * (first + second) >= M > (blocks - 1) * (first + second)
+        assert first.bit_count() == 1
+        assert second == 0 or (second.bit_count() == 1 and second >= least)
+        accumulators = (3 * first + 4 * second) * tokens // 256  # registers of a thread of two warp groups
+        assert accumulators <= 160
+        assert 2 * triton.stage_bytes(M, tokens) < H200.shared
+
+
+def test_packed_rows_are_the_fewest_whose_bytes_are_a_multiple_of_16() -> None:
+    assert [triton.packed_rows(K) for K in (8, 12, 10, 5, 5555)] == [1, 2, 4, 8, 8]

@@ -114,6 +114,24 @@ SM_90_CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"forward_mode": "whole"},
         {"B": 2, "S": 300, "n": 4, "D": 64, "dtype": "float32", "absent": {"gamma"}},
     ),
+    "hopper forward n=1": ({"forward_mode": "hopper"}, {"B": 1, "S": 130, "n": 1, "D": 72}),
+    "hopper forward n=5, odd rows": ({"forward_mode": "hopper"}, {"B": 3, "S": 376, "n": 5, "D": 37}),
+    "hopper forward n=6, rows of 8 bytes": (
+        {"forward_mode": "hopper", "forward_block_tokens": 256},
+        {"B": 1, "S": 602, "n": 6, "D": 514},
+    ),
+    "hopper forward n=8, no gamma": (
+        {"forward_mode": "hopper", "forward_splits": 3},
+        {"B": 1, "S": 130, "n": 8, "D": 136, "absent": {"gamma"}},
+    ),
+    "hopper forward n=16": ({"forward_mode": "hopper"}, {"B": 1, "S": 67, "n": 16, "D": 130}),
+    "wide_hopper n=5, odd rows": ({"backward_mode": "wide_hopper"}, {"B": 2, "S": 1100, "n": 5, "D": 111}),
+    "wide_hopper n=6": ({"backward_mode": "wide_hopper"}, {"B": 1, "S": 2101, "n": 6, "D": 200}),
+    "wide_hopper n=8, no gamma": (
+        {"backward_mode": "wide_hopper"},
+        {"B": 1, "S": 67, "n": 8, "D": 264, "absent": {"gamma"}},
+    ),
+    "wide_hopper n=16": ({"backward_mode": "wide_hopper"}, {"B": 1, "S": 67, "n": 16, "D": 130}),
     "wide n=5": ({"backward_mode": "wide"}, {"B": 2, "S": 1100, "n": 5, "D": 111}),
     "wide n=16": ({"backward_mode": "wide"}, {"B": 1, "S": 67, "n": 16, "D": 130}),
 }
@@ -162,6 +180,20 @@ def test_what_a_schedule_cannot_serve_is_refused_with_the_reason() -> None:
     hopper = scaled_case(B=2, S=64, n=4, D=128)
     reasons["backward_mode hopper takes backward_columns 32"] = (hopper, {"backward_columns": 16})
     reasons["backward_mode hopper takes backward_stages 5"] = (hopper, {"backward_stages": 1})
+    reasons["forward_mode hopper takes forward_block_tokens 128 or 256, was 64"] = (
+        hopper,
+        {"forward_mode": "hopper", "forward_block_tokens": 64},
+    )
+    reasons["forward_mode hopper takes forward_stages of 2 to 8 there, was 1"] = (
+        hopper,
+        {"forward_mode": "hopper", "forward_stages": 1},
+    )
+    odd = scaled_case(B=1, S=9, n=3, D=7)
+    reasons["forward_mode hopper is for bfloat16 on sm_90, N a multiple of 8 / gcd(n * D, 8)"] = (
+        odd,
+        {"forward_mode": "hopper"},
+    )
+    reasons["backward_mode wide_hopper is for bfloat16 on sm_90, N a multiple"] = (odd, {"backward_mode": "wide_hopper"})
     for reason, (spoilt, schedule) in reasons.items():
         assert (unfit(spoilt, schedule, H200) or "").startswith(reason), reason
     assert unfit(case, {}, H200) is None

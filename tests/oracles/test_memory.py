@@ -1,5 +1,7 @@
 """The memory gate, and the poisoned memory that it needs."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -34,6 +36,16 @@ def test_factories_are_poisoned_between_canaries_and_put_back() -> None:
         assert allocations.overrun(allocations.canaries()) == [(made[0].data_ptr(), "after"), (made[4].data_ptr(), "before")]
     assert (torch.empty, torch.Tensor.new_empty, torch.zeros) == before
     assert "new_empty" not in vars(torch.Tensor)
+
+
+def test_the_factory_of_compiled_code_is_poisoned_too() -> None:
+    guards: Any = torch._C._dynamo.guards
+    before = guards._empty_strided_cuda
+    with poisoned(NAN_FILL):
+        assert guards._empty_strided_cuda is not before
+        if torch.cuda.is_available():
+            assert guards._empty_strided_cuda((3, 2), (2, 1), torch.float32).isnan().all()
+    assert guards._empty_strided_cuda is before
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])

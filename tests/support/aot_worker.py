@@ -97,9 +97,7 @@ def arguments(launch: Launch, program: Program, job: dict[str, Any]) -> list[Any
             kind = dtype if name in LIKE_X else rest
             pointers.append(Pointer(kind, B * S * n * D * kind.itemsize))
     tiles = launch.tiles
-    given = [
-        tiles[name].of(pointer) if name in tiles else pointer for name, pointer in zip(launch.tensors, pointers, strict=True)
-    ]
+    given = [tiles[i].of(pointer) if i in tiles else pointer for i, pointer in enumerate(pointers)]
     return [*given, *launch.constants]
 
 

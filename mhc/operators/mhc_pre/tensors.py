@@ -11,6 +11,9 @@ from mhc.case import ScheduleValue
 from mhc.dense import dense
 from mhc.operators.mhc_pre.table import PRE
 
+_GUARDS: Any = torch._C._dynamo.guards
+"""Where PyTorch keeps the factory that code of Inductor calls: on a GPU it takes half the time of `new_empty`."""
+
 OUTPUTS = tuple(spec.name for spec in PRE.outputs)
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -34,14 +37,34 @@ def frozen(schedule: Mapping[str, ScheduleValue] | None) -> tuple[tuple[str, Sch
     return tuple(sorted(schedule.items())) if schedule else ()
 
 
+def empty_strided(size: tuple[int, ...], stride: tuple[int, ...], like: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return uninitialised memory on the device of `like`, which must be the current one if it is a GPU."""
+    if like.is_cuda:
+        return _GUARDS._empty_strided_cuda(size, stride, dtype)  # type: ignore[no-any-return]
+    return torch.empty_strided(size, stride, dtype=dtype, device=like.device)
+
+
+@functools.lru_cache(maxsize=4096)
+def _layouts(shape: torch.Size) -> tuple[tuple[str, tuple[int, ...], tuple[int, ...]], ...]:
+    """Return name, shape and strides of each output, in the order in which implementations return them."""
+    B, S, n, D = shape
+    M = n * n + 2 * n
+    return (
+        ("h_in", (B, S, D), (S * D, D, 1)),
+        ("h_post", (B, S, n), (S * n, n, 1)),
+        ("h_res", (B, S, n, n), (S * n * n, n * n, n, 1)),
+        ("inv_rms", (B, S), (S, 1)),
+        ("h_mix", (B, S, M), (S * M, M, 1)),
+        ("h_pre", (B, S, n), (S * n, n, 1)),
+    )
+
+
 def empty_outputs(x: Tensor, phi: Tensor) -> dict[str, Tensor]:
     """Return memory for the forward's outputs, in the order in which implementations return them."""
-    B, S, n, D = x.shape
-    empty = phi.new_empty
+    narrow, wide = x.dtype, phi.dtype
     return {
-        "h_in": x.new_empty((B, S, D)), "h_post": empty((B, S, n)), "h_res": empty((B, S, n, n)), "inv_rms": empty((B, S)),
-        "h_mix": empty((B, S, n * n + 2 * n)), "h_pre": empty((B, S, n)),
-    }  # fmt: skip
+        name: empty_strided(size, stride, x, narrow if name == "h_in" else wide) for name, size, stride in _layouts(x.shape)
+    }
 
 
 def backward_tensors(given: Sequence[Tensor | None]) -> tuple[dict[str, Tensor], tuple[Tensor | None, ...]]:
@@ -52,8 +75,10 @@ def backward_tensors(given: Sequence[Tensor | None]) -> tuple[dict[str, Tensor],
     """
     present = [tensor for tensor in given if tensor is not None]
     tensors = dict(zip(PRE.backward_arguments, dense(*present), strict=False))  # only gamma, the last, may be absent
-    like = torch.empty_like  # of what is contiguous: it costs half of new_empty
-    results = [like(tensors[name]) if name in tensors else None for name in PRE.forward_arguments]
+    results = [
+        empty_strided(tuple(one.shape), one.stride(), one, one.dtype) if (one := tensors.get(name)) is not None else None
+        for name in PRE.forward_arguments
+    ]
     gradients = {
         f"d{name}": result for name, result in zip(PRE.forward_arguments, results, strict=True) if result is not None
     }

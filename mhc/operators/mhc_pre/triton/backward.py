@@ -17,15 +17,15 @@ import triton
 from torch import Tensor
 
 from mhc.case import ScheduleValue
-from mhc.operators.mhc_pre.device import chip
-from mhc.operators.mhc_pre.selection import TWO_TERMS_FROM, Problem, power_of_2
+from mhc.operators.mhc_pre.device import Chip, chip
+from mhc.operators.mhc_pre.selection import TWO_TERMS_FROM, Problem, balanced_splits, power_of_2
 from mhc.operators.mhc_pre.tensors import backward_tensors, frozen, on_its_device
 from mhc.operators.mhc_pre.triton.heuristics import backward_plan
 from mhc.operators.mhc_pre.triton.kernels.bwd_common import gates_kernel, parameters_kernel, streams_kernel
 from mhc.operators.mhc_pre.triton.kernels.bwd_gemm import classes_kernel, dx_kernel, psi_kernel, weights_kernel
 from mhc.operators.mhc_pre.triton.launcher import Launch, Program, Tiles, can_overlap
 from mhc.operators.mhc_pre.triton.schedule import BackwardSchedule
-from mhc.operators.mhc_pre.triton.selection import WHOLE
+from mhc.operators.mhc_pre.triton.selection import WHOLE, packed_rows, pieces
 
 X_TERMS = {torch.bfloat16: 1, torch.float16: 2, torch.float32: 1, torch.float64: 1}
 HOPPER_COLUMNS = 96  # of packed dh_mix
@@ -47,7 +47,7 @@ def program(
     where = chip(device)
     plan = backward_plan(Problem(N, n, D, dtype, where), dict(schedule))
     whole = dtype in WHOLE
-    wide, hopper = plan.mode == "wide", plan.mode == "hopper"
+    wide, hopper, loaded = plan.wide, plan.mode == "hopper", plan.mode == "wide_hopper"
     overlap = hopper and can_overlap(device)
     # packed dh_mix: six terms a row of phi (or whole, one), in chunks of plan.rows and a smaller last one; wide: five
     MP = triton.cdiv(M, plan.rows) * plan.rows if wide else M
@@ -70,7 +70,10 @@ def program(
     programs = triton.cdiv(N, chunk)
     share = plan.psi_tokens * triton.cdiv(N, plan.splits * plan.psi_tokens)  # tokens of a program of psi
     splits = triton.cdiv(N, share) if wide else min(plan.splits, triton.cdiv(N, plan.tokens))
-    parts = 2 * splits if hopper else splits  # of psi
+    pack = packed_rows(K)
+    if loaded:
+        splits = max(1, min(where.cores // (pieces(M, 128, least=16)[0] * triton.cdiv(K, 128) * pack), N // pack // 256))
+    parts = 2 * splits if hopper else pack * splits if loaded else splits  # of psi
     columns = power_of_2(K, 16, 256) if where.interpreted else 64 if K >= 4096 else 16
     sums_columns = power_of_2(M + 3, 1, 512) if where.interpreted else 4
     gates = Launch(
@@ -87,7 +90,7 @@ def program(
             power_of_2(n, 1, 16),
             power_of_2(MP - 2 * n, 1, 1024),
             MP,
-            plan.mode,
+            "wide" if wide else plan.mode,
             C,
             power_of_2(C - need, 1, 4096) if plan.mode == "streams" else 1,
             plan.gates_tokens,
@@ -106,7 +109,7 @@ def program(
         "psi": (parts * R * K, accumulator),
     }
     if wide:
-        middle, more = _wide(plan, N, n, D, has_gamma, terms, MP, share, splits, where.interpreted)
+        middle, more = _wide(plan, N, n, D, has_gamma, terms, MP, share, splits, loaded, where)
         scratch |= more
     elif hopper:
         middle = (_hopper(plan, N, n, D, has_gamma, R, splits, overlap),)
@@ -190,10 +193,10 @@ def _hopper(plan: BackwardSchedule, N: int, n: int, D: int, has_gamma: bool, R: 
         overlap,
         registers=168,  # shared out again between the loading warp and the two groups
         tiles={
-            "x": streams,
-            "dx": streams,
-            "dh_in": Tiles((N, D), (D, 1), (64, BD), swizzle),
-            "dh_mix": Tiles((N, HOPPER_COLUMNS), (HOPPER_COLUMNS, 1), (64, 32), 64),
+            0: streams,
+            1: Tiles((N, D), (D, 1), (64, BD), swizzle),
+            3: streams,
+            2: Tiles((N, HOPPER_COLUMNS), (HOPPER_COLUMNS, 1), (64, 32), 64),
         },
     )
 
@@ -208,14 +211,15 @@ def _wide(
     MP: int,
     share: int,
     splits: int,
-    interpreted: bool,
+    loaded: bool,
+    where: Chip,
 ) -> tuple[tuple[Launch, ...], dict[str, tuple[int, torch.dtype]]]:
     """Return the launches for phi * gamma in terms, psi, dx, and dx's classes where it is not finite; with their scratch."""
     K, M = n * D, n * n + 2 * n
     side = max(plan.columns, plan.psi_columns)
     DP = triton.cdiv(D, side) * side
     tiles = triton.cdiv(N, plan.tokens) * n * (DP // plan.columns)
-    rows = power_of_2(M, 1, 512) if interpreted else 1
+    rows = power_of_2(M, 1, 512) if where.interpreted else 1
     weights = Launch(
         weights_kernel,
         (triton.cdiv(n * DP, 1024), triton.cdiv(M, rows), 1),
@@ -223,22 +227,81 @@ def _wide(
         ("phi", "gamma", "w"),
         (D, K, M, DP, has_gamma, rows, 1024),
     )
-    psi = Launch(
-        psi_kernel,
-        (triton.cdiv(M, plan.psi_rows) * n * triton.cdiv(DP, plan.psi_columns), splits, 1),
-        plan.psi_warps,
-        ("x", "dh_mix", "psi"),
-        (
-            *(N, D, K, share),
-            *(n, MP, DP, terms, plan.psi_tokens, plan.psi_rows, plan.psi_columns, plan.psi_stages),
-        ),
+    psi = (
+        _loaded_psi(N, K, M, MP, splits)
+        if loaded
+        else Launch(
+            psi_kernel,
+            (triton.cdiv(M, plan.psi_rows) * n * triton.cdiv(DP, plan.psi_columns), splits, 1),
+            plan.psi_warps,
+            ("x", "dh_mix", "psi"),
+            (
+                *(N, D, K, share),
+                *(n, MP, DP, terms, plan.psi_tokens, plan.psi_rows, plan.psi_columns, plan.psi_stages),
+            ),
+        )
     )
     upstream, rest = ("x", "dh_in", "h_pre", "dh_mix"), ("coef", "w", "dx", "flags")
     tile = (n, MP, DP, plan.tokens, plan.columns, plan.rows, 16)
-    dx = Launch(dx_kernel, (tiles, 1, 1), plan.warps, (*upstream, *rest), (N, D, K, *tile, plan.stages))
+    dx = (
+        _loaded_dx(N, n, D, MP, DP, where.cores)
+        if loaded and D % 8 == 0 and M in {48, 80} and (plan.tokens, plan.columns) == (64, 128)
+        else Launch(dx_kernel, (tiles, 1, 1), plan.warps, (*upstream, *rest), (N, D, K, *tile, plan.stages))
+    )
     many = (triton.cdiv(tiles, 16), 1, 1)
     classes = Launch(classes_kernel, many, plan.warps, (*upstream, "faint", *rest), (N, D, K, *tile, 16))
     return (weights, psi, dx, classes), {"w": (3 * M * n * DP, torch.bfloat16), "flags": (tiles, torch.int32)}
+
+
+def _loaded_psi(N: int, K: int, M: int, MP: int, splits: int) -> Launch:
+    """Return the launch for psi whose tiles the tensor memory accelerator loads."""
+    from mhc.operators.mhc_pre.triton.kernels.bwd_psi_sm90 import hopper_psi_kernel  # noqa: PLC0415  Gluon, sm_90 only
+
+    pack = packed_rows(K)
+    blocks, CA, CB = pieces(M, 128, least=16)
+    stages = min(6, (225 << 10) // (128 * (128 + 3 * (CA + CB))))
+    rows, across = N // pack, pack * 5 * MP
+    return Launch(
+        hopper_psi_kernel,
+        (blocks * triton.cdiv(K + (7 if pack > 1 else 0), 128), pack * splits, 1),
+        4,
+        ("x", "dh_mix", "dh_mix", "psi"),
+        (N, K, splits, M, MP, pack, CA, CB, stages),
+        registers=168,  # shared out again between the loading warp and the two groups
+        tiles={
+            0: Tiles((rows, pack * K), (pack * K, 1), (64, 64), 128),
+            1: Tiles((rows, across), (across, 1), (64, CA), 2 * CA),
+            2: Tiles((rows, across), (across, 1), (64, max(CB, 16)), 2 * max(CB, 16)),
+        },
+    )
+
+
+def _loaded_dx(N: int, n: int, D: int, MP: int, DP: int, cores: int) -> Launch:
+    """Return the launch for dx whose tiles the tensor memory accelerator loads; M is the sum of two powers of two."""
+    from mhc.operators.mhc_pre.triton.kernels.bwd_dx_sm90 import hopper_dx_kernel  # noqa: PLC0415  Gluon, sm_90 only
+
+    K, M = n * D, n * n + 2 * n
+    CA = 1 << (M.bit_length() - 1)
+    CB, programs = M - CA, n * (DP // 128)
+    splits = balanced_splits(programs, triton.cdiv(N, 64), cores)
+    streams = Tiles((n, N, D), (D, K, 1), (1, 64, 128), 128)
+    return Launch(
+        hopper_dx_kernel,
+        (programs, splits, 1),
+        4,
+        ("x", "dh_in", "dh_mix", "dh_mix", "w", "w", "dx", "h_pre", "coef", "flags"),
+        (N, D, splits, n, MP, DP, CA, CB, 16),
+        registers=168,  # shared out again between the loading warps and the two groups
+        tiles={
+            0: streams,
+            1: Tiles((N, D), (D, 1), (64, 128), 128),
+            2: Tiles((N, 5 * MP), (5 * MP, 1), (64, CA), 2 * CA),
+            3: Tiles((N, 5 * MP), (5 * MP, 1), (64, CB), 2 * CB),
+            4: Tiles((3 * M, n * DP), (n * DP, 1), (CA, 128), 128),
+            5: Tiles((3 * M, n * DP), (n * DP, 1), (CB, 128), 128),
+            6: streams,
+        },
+    )
 
 
 @on_its_device

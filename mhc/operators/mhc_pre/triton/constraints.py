@@ -10,7 +10,7 @@ from mhc.operators.mhc_pre.device import Chip
 from mhc.operators.mhc_pre.selection import Problem, power_of_2, problem_of, unsupported
 from mhc.operators.mhc_pre.triton.heuristics import backward_plan, backward_schedule, forward_plan
 from mhc.operators.mhc_pre.triton.schedule import BackwardSchedule, ForwardSchedule
-from mhc.operators.mhc_pre.triton.selection import BACKWARD, FORWARD, WHOLE
+from mhc.operators.mhc_pre.triton.selection import BACKWARD, FORWARD, WHOLE, stage_bytes
 
 # A step takes some milliseconds there, and a case has a minute.
 INTERPRETED_STEPS = 512
@@ -44,6 +44,12 @@ def unfit(case: Case, schedule: Mapping[str, ScheduleValue], chip: Chip) -> str 
             " and forward_stages of 2 or more; pin forward_mode two_pass for others;"
             f" was {forward.block_tokens}, {forward.block_k}, {forward.stages}"
         )
+    if forward.mode == "hopper":
+        if forward.block_tokens not in {128, 256}:
+            return f"forward_mode hopper takes forward_block_tokens 128 or 256, was {forward.block_tokens}"
+        stages = (chip.shared - 2048) // stage_bytes(problem.M, forward.block_tokens)
+        if not 2 <= forward.stages <= stages:
+            return f"forward_mode hopper takes forward_stages of 2 to {stages} there, was {forward.stages}"
     limits = {
         "forward_block_tokens * columns of phi": (forward.block_tokens * columns, 2048 * forward.warps),
         "n * forward_finish_tokens * forward_finish_d": (
@@ -55,11 +61,11 @@ def unfit(case: Case, schedule: Mapping[str, ScheduleValue], chip: Chip) -> str 
             4096 * backward.gates_warps,
         ),
         "backward_tokens * backward_streams * backward_columns": (
-            backward.tokens * (backward.columns if backward.mode == "wide" else backward.streams * backward.columns),
+            backward.tokens * (backward.columns if backward.wide else backward.streams * backward.columns),
             2048 * backward.warps,
         ),
         "backward_psi_rows * backward_psi_columns": (
-            backward.psi_rows * backward.psi_columns if backward.mode == "wide" else 0,
+            backward.psi_rows * backward.psi_columns if backward.wide else 0,
             2048 * backward.psi_warps,
         ),
     }
@@ -107,7 +113,7 @@ def _steps(problem: Problem, forward: ForwardSchedule, backward: BackwardSchedul
     finish = tiles((N, forward.block_tokens if fused else forward.finish_tokens), (D, forward.finish_d)) * n
     terms = M * tiles((K, 1024)) if forward.presplit and not fused else 0
     gates = tiles((N, backward.gates_tokens), (D, backward.gates_columns))
-    if backward.mode == "wide":
+    if backward.wide:
         middle = tiles((N, backward.tokens), (D, backward.columns), (M, backward.rows)) * 2 * n
         middle += tiles((N, backward.psi_tokens), (M, backward.psi_rows), (D, backward.psi_columns)) * 3 * n
     else:

@@ -26,7 +26,8 @@ from mhc.operators.mhc_pre.triton.heuristics import forward_plan
 from mhc.operators.mhc_pre.triton.kernels.fwd_finish import finish_kernel, fused_kernel
 from mhc.operators.mhc_pre.triton.kernels.fwd_project import partial_kernel, split_phi_kernel
 from mhc.operators.mhc_pre.triton.launcher import Launch, Program, Tiles, can_overlap
-from mhc.operators.mhc_pre.triton.selection import resident
+from mhc.operators.mhc_pre.triton.schedule import ForwardSchedule
+from mhc.operators.mhc_pre.triton.selection import packed_rows, pieces, resident
 
 
 @lru_cache(maxsize=4096)
@@ -48,6 +49,8 @@ def program(
     fused = plan.mode == "fused"
     if plan.mode == "resident":
         return _resident(problem, has_gamma, norm_eps, hc_eps, overlap, pinned=bool(schedule))
+    if plan.mode == "hopper":
+        return _hopper(problem, plan, has_gamma, norm_eps, hc_eps, overlap, pinned=bool(schedule))
     if fused:
         return Program(
             (
@@ -116,31 +119,80 @@ def program(
                 overlap and plan.presplit,
             )
         )
-    steps.append(
-        Launch(
-            finish_kernel,
-            (triton.cdiv(N, plan.finish_tokens), triton.cdiv(D, plan.finish_d), 1),
-            plan.finish_warps,
-            ("x", "partials", "alpha", "bias", *OUTPUTS),
-            (
-                *(N, D, K),
-                norm_eps,
-                hc_eps,
-                n,
-                plan.splits,
-                width,
-                power_of_2(width, 16, 512),
-                plan.finish_tokens,
-                plan.finish_d,
-                overlap,
-            ),
-            overlap,
-        )
-    )
+    steps.append(_finish(problem, plan, width, norm_eps, hc_eps, overlap))
     scratch = {"partials": (N * plan.splits * width, accumulator)}
     if plan.presplit:
         scratch["w"] = 3 * M * pitch, torch.bfloat16
     return Program(tuple(steps), scratch, pinned=bool(schedule))
+
+
+def _finish(problem: Problem, plan: ForwardSchedule, width: int, norm_eps: float, hc_eps: float, overlap: bool) -> Launch:
+    """Return the launch that adds the partial sums, rows of `width`, and makes the gates and h_in."""
+    N, n, D, K = problem.N, problem.n, problem.D, problem.K
+    piece = min(plan.finish_d, power_of_2(256 * plan.finish_warps // plan.finish_tokens, 16, 4096))
+    block = plan.finish_d // piece * piece
+    return Launch(
+        finish_kernel,
+        (triton.cdiv(N, plan.finish_tokens), triton.cdiv(D, block), 1),
+        plan.finish_warps,
+        ("x", "partials", "alpha", "bias", *OUTPUTS),
+        (
+            *(N, D, K),
+            norm_eps,
+            hc_eps,
+            n,
+            power_of_2(n, 1, 16),
+            plan.splits,
+            width,
+            power_of_2(width, 16, 512),
+            plan.finish_tokens,
+            block,
+            piece,
+            overlap,
+        ),
+        overlap,
+    )
+
+
+def _hopper(
+    problem: Problem, plan: ForwardSchedule, has_gamma: bool, norm_eps: float, hc_eps: float, overlap: bool, *, pinned: bool
+) -> Program:
+    """Return the launches of two passes of which the first loads by the tensor memory accelerator; x is dense."""
+    from mhc.operators.mhc_pre.triton.kernels.fwd_hopper_sm90 import hopper_partial_kernel, split_hopper_kernel  # noqa: PLC0415  Gluon, sm_90 only
+
+    N, K, M, BT = problem.N, problem.K, problem.M, plan.block_tokens
+    pack = packed_rows(K)
+    blocks, CA, CB = pieces(M, BT)
+    pitch = triton.cdiv(K + (7 if pack > 1 else 0), 64) * 64
+    width = triton.cdiv(M + 1, 4) * 4
+    tiles = triton.cdiv(N // pack, BT) * pack
+    split = Launch(
+        split_hopper_kernel,
+        (triton.cdiv(pitch, 1024), blocks * (CA + CB), pack),
+        4,
+        ("phi", "gamma", "a", "b"),
+        (K, pitch, M, CA, CB, pack, has_gamma, 1024, overlap),
+    )
+    partial = Launch(
+        hopper_partial_kernel,
+        (tiles * plan.splits, blocks, 1),
+        4,
+        ("x", "a", "b", "partials"),
+        (N, K, M, pack, plan.splits, width, BT, CA, CB, plan.stages, overlap),
+        overlap,
+        registers=168,  # shared out again between the loading warp and the two groups
+        tiles={
+            0: Tiles((N // pack, pack * K), (pack * K, 1), (BT, 64), 128),
+            1: Tiles((pack * blocks * 3 * CA, pitch), (pitch, 1), (CA, 64), 128),
+            2: Tiles((max(pack * blocks * 4 * CB, 8), pitch), (pitch, 1), (max(4 * CB, 8), 64), 128),
+        },
+    )
+    scratch = {
+        "partials": (N * plan.splits * width, torch.float32),
+        "a": (pack * blocks * 3 * CA * pitch, torch.bfloat16),
+        "b": (max(pack * blocks * 4 * CB, 8) * pitch, torch.bfloat16),
+    }
+    return Program((split, partial, _finish(problem, plan, width, norm_eps, hc_eps, overlap)), scratch, pinned=pinned)
 
 
 def _resident(problem: Problem, has_gamma: bool, norm_eps: float, hc_eps: float, overlap: bool, *, pinned: bool) -> Program:
@@ -177,7 +229,7 @@ def _resident(problem: Problem, has_gamma: bool, norm_eps: float, hc_eps: float,
         ),
         overlap,
         together=True,
-        tiles={"x": Tiles((N, K), (K, 1), (T, cut.chunk), 128)},
+        tiles={0: Tiles((N, K), (K, 1), (T, cut.chunk), 128)},
     )
     return Program((split, rest), {"w": (K * 64, torch.bfloat16), "shares": (words, torch.int32)}, pinned=pinned)
 

@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -9,7 +10,7 @@ import torch
 from mhc.case import ScheduleValue
 from mhc.operators.mhc_pre.selection import Problem, balanced_splits, default_kernel, pinned, power_of_2, unsupported
 from mhc.operators.mhc_pre.triton.schedule import BackwardSchedule, ForwardSchedule
-from mhc.operators.mhc_pre.triton.selection import BACKWARD, FORWARD, WHOLE
+from mhc.operators.mhc_pre.triton.selection import BACKWARD, FORWARD, WHOLE, pieces, stage_bytes
 
 
 @functools.lru_cache(maxsize=4096)
@@ -54,6 +55,8 @@ def forward_schedule(problem: Problem, mode: str | None = None) -> ForwardSchedu
         if n > 4:
             finish = {"finish_tokens": 1, "finish_d": min(finish_d, 256), "finish_warps": 2}
         return _whole(problem, finish)
+    if mode == "hopper":
+        return _hopper(problem)
     if dtype == torch.float32:  # plain multiply-adds, unrolled over block_k in registers
         tokens = power_of_2(N, 16, 128)
         fill = -(-2 * chip.cores // (-(-N // tokens) * (M // columns + 1)))
@@ -103,6 +106,31 @@ def forward_schedule(problem: Problem, mode: str | None = None) -> ForwardSchedu
     )
 
 
+def _hopper(problem: Problem) -> ForwardSchedule:
+    """Return the default of two passes of which the first loads by the tensor memory accelerator."""
+    N, M, K, chip = problem.N, problem.M, problem.K, problem.chip
+    tokens = 128
+    tiles = -(-N // tokens) * pieces(M, tokens)[0]
+
+    def cost(splits: int) -> float:
+        """Return the cost of a split: rounds of programs, one a multiprocessor, each with its share of K; and partial sums."""
+        return -(-tiles * splits // chip.cores) / splits + 0.01 * splits
+
+    # a warp a token in the second pass: sums across its lanes need no barrier; odd rows are short loads, so short pieces
+    finish: dict[str, Any] = {
+        "finish_tokens": 1,
+        "finish_d": 256 if problem.D % 8 else min(-(-problem.D // 256) * 256, 1024),
+        "finish_warps": 1,
+    }
+    return ForwardSchedule(
+        mode="hopper",
+        block_tokens=tokens,
+        splits=min(range(1, max(2, min(16, K // 512) + 1)), key=cost),
+        stages=min(6, (chip.shared - 2048) // stage_bytes(M, tokens)),
+        **finish,
+    )
+
+
 def _whole(problem: Problem, finish: Mapping[str, Any]) -> ForwardSchedule:
     """Return the default of whole float32 numbers."""
     N, M, K, chip = problem.N, problem.M, problem.K, problem.chip
@@ -146,7 +174,7 @@ def backward_schedule(problem: Problem, mode: str | None = None) -> BackwardSche
             tokens=power_of_2(N, 16, 32 if double else 64),
             columns=power_of_2(D, 16, 32 if double else 128),
             streams=1 if double else width,
-            rows=power_of_2(M if dtype in WHOLE or mode == "wide" else 6 * M, 16, 2048),
+            rows=power_of_2(M if dtype in WHOLE or "wide" in mode else 6 * M, 16, 2048),
             **_psi(power_of_2(N, 16, 64), power_of_2(M, 16, 512), power_of_2(D, 16, 128), 4, 1),
             splits=1 if N <= 64 else 2,
         )
@@ -169,8 +197,8 @@ def backward_schedule(problem: Problem, mode: str | None = None) -> BackwardSche
             warps=4 if n > 8 and D % side == 0 else 8,  # what spills least, compiled ahead of time
             splits=max(1, min(-(-2 * chip.cores // (-(-D // side) * n)), -(-N // 32))),
         )
-    if mode == "wide":
-        return _wide(problem, gates)
+    if "wide" in mode:
+        return replace(_wide(problem, gates), mode=mode)
     if mode == "hopper":
         streams = power_of_2(n, 1, 4)
         return BackwardSchedule(

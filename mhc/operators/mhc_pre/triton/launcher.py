@@ -1,9 +1,12 @@
 """Launches of Triton kernels: what a call runs, kept so that later calls skip Triton's look at each argument."""
 
 import copy
-from collections.abc import Mapping, Sequence
+import inspect
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
+from types import BuiltinFunctionType
 from typing import Any
 
 import numpy
@@ -13,10 +16,12 @@ from torch import Tensor
 from triton.runtime.errors import OutOfResources
 
 from mhc.implementation import Refused
+from mhc.operators.mhc_pre.tensors import empty_strided
 
 # HIP kernels are also specialised on the size of the storage behind a pointer, which a Launch does not know.
 REPLAY = torch.version.hip is None and not triton.knobs.runtime.interpret
 SCRATCH_ALIGNMENT = 256
+_TRITON_36 = triton.__version__.split(".")[:2] == ["3", "6"]
 _ADDRESSES = 64
 """Descriptions that are kept."""
 
@@ -61,13 +66,13 @@ class Tiles:
             self._checked = checked
         return self._with(tensor)
 
-    def at(self, pointer: int) -> Any:
-        """Return the description of a tensor like the first, by its address, which an allocator gives out repeatedly."""
+    def at(self, pointer: int, encode: Callable[[Any], Any]) -> Any:
+        """Return the encoded description of a tensor like the first, by its address, which an allocator gives out again."""
         described = self._described.get(pointer)
         if described is None:
             if len(self._described) >= _ADDRESSES:
                 self._described.clear()
-            described = self._described[pointer] = self._with(_At(pointer))
+            described = self._described[pointer] = encode(self._with(_At(pointer)))
         return described
 
     def _with(self, base: Any) -> Any:
@@ -83,7 +88,7 @@ class Launch:
     overlap: it may start before the launch in front of it has ended (programmatic dependent launch).
     together: all its programs run at the same time, or it does not start (cooperative launch).
     registers: at most this many a thread.
-    tiles: for a pointer that goes in as a tensor descriptor, its description.
+    tiles: for the position of a pointer that goes in as a tensor descriptor, its description.
     """
 
     kernel: Any
@@ -94,7 +99,7 @@ class Launch:
     overlap: bool = False
     together: bool = False
     registers: int | None = None
-    tiles: Mapping[str, Tiles] = field(default_factory=dict)
+    tiles: Mapping[int, Tiles] = field(default_factory=dict)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -108,6 +113,56 @@ class Launch:
         return options
 
 
+Start = Callable[[int, Mapping[str, int]], None]
+"""Starts a compiled launch on a stream, with tensors given by the addresses of their names."""
+
+
+def _start(launch: Launch, kernel: Any) -> Start:
+    """Return what starts a launch again, as directly as Triton lets one."""
+    begin, middle, encoders = _direct(kernel)
+    grid, names, constants, tiles = launch.grid, launch.tensors, launch.constants, launch.tiles
+    if not tiles:
+        chosen = operator.itemgetter(*names)  # every kernel has two pointers and more
+
+        def plain(stream: int, pointers: Mapping[str, int]) -> None:
+            begin(*grid, stream, *middle, *chosen(pointers), *constants)
+
+        return plain
+    encode = (
+        dict(zip(sorted(tiles), encoders, strict=True)) if encoders else dict.fromkeys(tiles, lambda described: (described,))
+    )
+
+    def described(stream: int, pointers: Mapping[str, int]) -> None:
+        arguments: list[Any] = []
+        for i, name in enumerate(names):
+            if i in tiles:
+                arguments.extend(tiles[i].at(pointers[name], encode[i]))
+            else:
+                arguments.append(pointers[name])
+        begin(*grid, stream, *middle, *arguments, *constants)
+
+    return described
+
+
+def _direct(kernel: Any) -> tuple[Callable[..., None], tuple[Any, ...], list[Callable[[Any], Sequence[Any]]]]:
+    """Return what launches a kernel, its arguments between stream and tensors, and what encodes each tensor descriptor.
+
+    Triton 3.6: the function in C behind `kernel.run`, which allocates nothing for our kernels and would encode each
+    descriptor again. Other releases: `kernel.run` itself.
+    """
+    run = kernel.run
+    metadata = (kernel.packed_metadata, None, None, None)
+    if _TRITON_36 and run.global_scratch_size == run.profile_scratch_size == 0:
+        middle = (kernel.function, run.launch_cooperative_grid, run.launch_pdl, None, None, *metadata)
+        if isinstance(run.launch, BuiltinFunctionType):
+            return run.launch, middle, []
+        from triton.backends.nvidia.driver import make_tensordesc_arg  # noqa: PLC0415  where there is such a GPU
+
+        inside = inspect.getclosurevars(run.launch).nonlocals
+        return inside["launcher"], middle, [partial(make_tensordesc_arg, metadata=one) for one in inside["tensordesc_meta"]]
+    return run, (kernel.function, *metadata), []
+
+
 @dataclass(frozen=True)
 class Program:
     """The launches of one call and its scratch tensors: name to (elements, dtype), one allocation for all of them.
@@ -119,7 +174,7 @@ class Program:
     scratch: Mapping[str, tuple[int, torch.dtype]] = field(default_factory=dict)
     pinned: bool = False
     offsets: dict[str, int] = field(init=False, default_factory=dict)
-    compiled: dict[int, list[Any]] = field(init=False, default_factory=dict)
+    starts: dict[int, list[Start]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         at = 0
@@ -140,37 +195,25 @@ class Program:
             Refused: a pinned schedule needs more shared memory, registers or threads than the device has.
         """
         first = next(iter(tensors.values()))
-        scratch = first.new_empty(self.scratch_bytes, dtype=torch.uint8) if self.scratch_bytes else None
+        scratch = empty_strided((self.scratch_bytes,), (1,), first, torch.uint8) if self.scratch_bytes else None
         if not REPLAY:
             with numpy.errstate(all="ignore"):  # the interpreter computes in NumPy, which warns of every infinity
                 self._first(tensors, scratch)
             return
-        pointers = {name: tensor.data_ptr() for name, tensor in tensors.items()}
         device = first.get_device()
-        compiled = self.compiled.get(device)
-        if compiled is None:
-            self.compiled[device] = self._first(tensors, scratch)
+        starts = self.starts.get(device)
+        if starts is None:
+            kernels = self._first(tensors, scratch)
+            self.starts[device] = [_start(launch, kernel) for launch, kernel in zip(self.launches, kernels, strict=True)]
             return
+        pointers = {name: tensor.data_ptr() for name, tensor in tensors.items()}
         if scratch is not None:
             base = scratch.data_ptr()
             for name in self.scratch:
                 pointers[name] = base + self.offsets[name]
         stream = triton.runtime.driver.active.get_current_stream(device)
-        for launch, kernel in zip(self.launches, compiled, strict=True):
-            kernel.run(
-                *launch.grid,
-                stream,
-                kernel.function,
-                kernel.packed_metadata,
-                None,
-                None,
-                None,
-                *[
-                    launch.tiles[name].at(pointers[name]) if name in launch.tiles else pointers[name]
-                    for name in launch.tensors
-                ],
-                *launch.constants,
-            )
+        for start in starts:
+            start(stream, pointers)
 
     def _first(self, tensors: Mapping[str, Tensor], scratch: Tensor | None) -> list[Any]:
         """Launch through Triton, which compiles; return the compiled kernels."""
@@ -183,7 +226,8 @@ class Program:
         for launch in self.launches:
             try:
                 arguments = [
-                    launch.tiles[name].of(given[name]) if name in launch.tiles else given[name] for name in launch.tensors
+                    launch.tiles[i].of(given[name]) if i in launch.tiles else given[name]
+                    for i, name in enumerate(launch.tensors)
                 ]
                 compiled.append(launch.kernel[launch.grid](*arguments, *launch.constants, **launch.options))
             except OutOfResources as error:

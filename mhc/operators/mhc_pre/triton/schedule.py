@@ -17,7 +17,8 @@ class ForwardSchedule:
 
     mode            fused: one kernel, all of K in a program; two_pass: sums over K in `splits` shares, then the rest;
                     resident: x is read once and waits in shared memory; whole: as two_pass, for float32, products in
-                    tiles of registers. `selection` says which serves a problem
+                    tiles of registers; hopper: as two_pass, for sm_90, by a loading warp and two warp groups; block_m and
+                    block_k are fixed there. `selection` says which serves a problem
     block_*         tile of the projection: tokens, columns of phi, elements of K
     presplit        phi * gamma is split into bfloat16 terms by a kernel of its own, not again in every tile
     warps, stages   of the projection
@@ -44,7 +45,8 @@ class BackwardSchedule:
     """The backward's cut.
 
     mode            streams: dx and psi in one kernel, phi * gamma stays in it; hopper: the same for sm_90, by a loading warp
-                    and two warp groups in turn; wide: a matrix product each
+                    and two warp groups in turn; wide: a matrix product each; wide_hopper: the same for sm_90, by loading
+                    warps, where psi_* and splits are fixed
     gates_*         tile [tokens, n, columns] of the first pass, its warps and stages
     tokens, columns tile of the second pass: of dx (wide), or of dx and psi (streams: [tokens, streams * columns])
     streams
@@ -72,10 +74,15 @@ class BackwardSchedule:
     psi_stages: int = 1
     splits: int
 
+    @property
+    def wide(self) -> bool:
+        """Whether dx and psi are a matrix product each."""
+        return self.mode in {"wide", "wide_hopper"}
+
 
 SPACE: Mapping[str, tuple[ScheduleValue, ...]] = {
-    "forward_mode": ("two_pass", "fused", "resident", "whole"),
-    "forward_block_tokens": (16, 32, 64, 128),
+    "forward_mode": ("two_pass", "fused", "resident", "whole", "hopper"),
+    "forward_block_tokens": (16, 32, 64, 128, 256),
     "forward_block_m": (16, 32, 64, 128),
     "forward_block_k": (16, 32, 64, 128),
     "forward_splits": (1, 2, 3, 4, 8, 16),
@@ -86,7 +93,7 @@ SPACE: Mapping[str, tuple[ScheduleValue, ...]] = {
     "forward_finish_d": (16, 64, 256, 1024, 4096),
     "forward_finish_warps": (1, 4, 8),
     "forward_overlap": (True, False),
-    "backward_mode": ("streams", "hopper", "wide"),
+    "backward_mode": ("streams", "hopper", "wide", "wide_hopper"),
     "backward_gates_tokens": (1, 2, 8),
     "backward_gates_columns": (16, 64, 128),
     "backward_gates_warps": (2, 4),

@@ -3,6 +3,8 @@
 `docs/triton.md` shows both, and a test compares. Tiles, splits and warps of the mode that runs are in `heuristics`.
 """
 
+import functools
+import math
 from dataclasses import dataclass
 
 import torch
@@ -13,6 +15,8 @@ from mhc.operators.mhc_pre.selection import TWO_TERMS_FROM, Kernel, Problem, Sup
 WHOLE = frozenset({torch.float32, torch.float64})
 # Tokens, and elements of x, from which the start of the resident kernel pays.
 RESIDENT_TOKENS, RESIDENT_ELEMENTS = 1024, 1 << 23
+# Tokens from which the hopper forward is faster.
+HOPPER_TOKENS = 512
 # For n = 1, 2, 3, 4: columns of each stream that a program owns, columns of a piece, and pieces.
 RESIDENT_CUTS = {1: (1024, 256, 4), 2: (512, 256, 4), 3: (256, 128, 6), 4: (256, 256, 4)}
 RESIDENT_GROUP = 28  # programs that share a token: every share of a sum is a register
@@ -44,6 +48,36 @@ def resident(problem: Problem) -> Resident | None:
     return Resident(group, max(1, min(chip.cores // group, -(-problem.N // 16))), width, chunk, chunks)
 
 
+def packed_rows(K: int) -> int:
+    """Return how many rows of x together are a multiple of 16 bytes: 1, 2, 4 or 8."""
+    return 8 // math.gcd(K, 8)
+
+
+@functools.cache
+def pieces(M: int, tokens: int, least: int = 8) -> tuple[int, int, int]:
+    """Return how the hopper forward cuts the rows of phi: into blocks, each of two pieces that are powers of two.
+
+    A block is as large as the accumulators of two warp groups leave room for; least: rows of a second piece.
+    """
+    pairs = [
+        (a, b)
+        for a in (16, 32, 64, 128)
+        for b in (0, 8, 16, 32, 64)
+        if (b == 0 or least <= b < a) and (3 * a + 4 * b) * tokens <= 320 * 128
+    ]
+    for blocks in range(1, M + 1):
+        fits = [pair for pair in pairs if sum(pair) * blocks >= M]
+        if fits:
+            return blocks, *min(fits, key=lambda pair: 3 * pair[0] + 4 * pair[1])
+    raise AssertionError
+
+
+def stage_bytes(M: int, tokens: int) -> int:
+    """Return the shared memory that a step of the hopper forward takes: 64 elements of K of x, and of the terms of phi."""
+    _, a, b = pieces(M, tokens)
+    return 2 * 64 * (tokens + 3 * a + 4 * b)
+
+
 _RESIDENT = (
     f"bfloat16 on sm_90, n at most 4, n * D at least {TWO_TERMS_FROM}, D a multiple of"
     f" {', '.join(str(width) for width, _, _ in RESIDENT_CUTS.values())} for n = 1, 2, 3, 4 and at most {RESIDENT_GROUP}"
@@ -51,6 +85,7 @@ _RESIDENT = (
 )
 _WHOLE = "float32 on NVIDIA GPUs from sm_80 on"
 _WIDE = "bfloat16 and float16"
+_PACKED = "bfloat16 on sm_90, N a multiple of 8 / gcd(n * D, 8)"
 _HOPPER = "bfloat16 on sm_90, n at most 4, D a multiple of 8"
 
 
@@ -71,9 +106,18 @@ def _wide(problem: Problem) -> Support:
     return problem.dtype in {torch.bfloat16, torch.float16} or f"is for {_WIDE}, was {problem.type}"
 
 
+def _packed(problem: Problem) -> Support:
+    fits = problem.chip.capability == 90 and problem.dtype == torch.bfloat16 and problem.N % packed_rows(problem.K) == 0
+    return fits or f"is for {_PACKED}; {_was(problem)}, N = {problem.N}"
+
+
 def _hopper(problem: Problem) -> Support:
     fits = problem.chip.capability == 90 and problem.dtype == torch.bfloat16 and problem.n <= 4 and problem.D % 8 == 0
     return fits or f"is for {_HOPPER}; {_was(problem)}"
+
+
+def _many_streams(problem: Problem) -> bool:
+    return problem.n >= WIDE_STREAMS or (problem.n >= WIDE_STREAMS_OF_MANY and problem.N >= WIDE_TOKENS)
 
 
 FORWARD = (
@@ -92,6 +136,13 @@ FORWARD = (
         reason=f"for N >= {RESIDENT_TOKENS} and N K >= 2^{RESIDENT_ELEMENTS.bit_length() - 1}: x is read once;"
         " for less, its start costs more than reading x twice",
     ),
+    Kernel(
+        "hopper",
+        supports=_packed,
+        preferred=lambda one: max(HOPPER_TOKENS, 2 * packed_rows(one.K) * one.M) <= one.N,
+        serves=_PACKED,
+        reason=f"for N >= {HOPPER_TOKENS} and N >= 16 M / gcd(n * D, 8): a loading warp keeps memory busy meanwhile",
+    ),
     Kernel("two_pass", supports=always, preferred=always, serves="every problem", reason="always"),
     Kernel(
         "fused",
@@ -103,9 +154,16 @@ FORWARD = (
 )
 BACKWARD = (
     Kernel(
+        "wide_hopper",
+        supports=_packed,
+        preferred=_many_streams,
+        serves=_PACKED,
+        reason="where `wide` would be: a loading warp keeps memory busy during the products",
+    ),
+    Kernel(
         "wide",
         supports=_wide,
-        preferred=lambda one: one.n >= WIDE_STREAMS or (one.n >= WIDE_STREAMS_OF_MANY and one.N >= WIDE_TOKENS),
+        preferred=_many_streams,
         serves=_WIDE,
         reason=f"for n >= {WIDE_STREAMS}, and for n >= {WIDE_STREAMS_OF_MANY} with N >= {WIDE_TOKENS}: the products outweigh"
         " the memory traffic, and there they pay for three more launches",

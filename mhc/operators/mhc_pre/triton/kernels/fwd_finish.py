@@ -18,14 +18,19 @@ def sigmoid(z):
 
 
 @triton.jit
+def inverse_rms(squares, K, norm_eps):
+    """rsqrt(mean(x * x) + norm_eps) [T], from sum(x * x)."""
+    mean = squares / K + scalar(norm_eps, squares.dtype)
+    if squares.dtype == tl.float64:
+        return 1.0 / tl.sqrt(mean)
+    else:
+        return tl.div_rn(1.0, tl.sqrt_rn(mean))
+
+
+@triton.jit
 def gates(h, squares, m, alpha_ptr, bias_ptr, K, norm_eps, n: tl.constexpr):
     """inv_rms [T], z = alpha * h_mix * inv_rms + bias [T, MP] and sigmoid(z), from h_mix [T, MP], sum(x * x) [T]."""
-    # inv_rms = rsqrt(mean(x * x) + norm_eps)
-    mean = squares / K + scalar(norm_eps, h.dtype)
-    if h.dtype == tl.float64:
-        inv = 1.0 / tl.sqrt(mean)  # [T]
-    else:
-        inv = tl.div_rn(1.0, tl.sqrt_rn(mean))
+    inv = inverse_rms(squares, K, norm_eps)
     # z = alpha * (h_mix * inv_rms) + bias
     alpha = tl.where(m < n, tl.load(alpha_ptr), tl.where(m < 2 * n, tl.load(alpha_ptr + 1), tl.load(alpha_ptr + 2)))
     bias = tl.load(bias_ptr + m, mask=m < n * n + 2 * n, other=0.0)  # [MP]
@@ -59,12 +64,11 @@ def load_streams(x_ptr, rows, inside_t, d, D, n: tl.constexpr):
 
 
 @triton.jit
-def combine(streams, pre, m, h_in_ptr, t, inside_t, d, D, n: tl.constexpr):
-    """h_in[t, d] = sum_i h_pre[t, i] * x[t, i, d]."""
-    acc = tl.zeros([t.shape[0], d.shape[0]], pre.dtype)
+def combine(streams, gate, h_in_ptr, t, inside_t, d, D, n: tl.constexpr):
+    """h_in[t, d] = sum_i gate[i][t] * x[t, i, d]."""
+    acc = tl.zeros([t.shape[0], d.shape[0]], gate[0].dtype)
     for i in tl.static_range(n):
-        gate = tl.sum(tl.where(m[None, :] == i, pre, 0.0), 1)  # [T]
-        acc += gate[:, None] * widen(streams[i], pre.dtype)  # [T, BD]
+        acc += gate[i][:, None] * widen(streams[i], acc.dtype)  # [T, BD]
     tl.store(
         h_in_ptr + t[:, None] * D + d[None, :],
         narrow(acc, h_in_ptr.dtype.element_ty),
@@ -87,6 +91,38 @@ def sum_partials(part_ptr, t, inside_t, m, SPLITS: tl.constexpr, WIDTH: tl.const
 
 
 @triton.jit
+def stream_gates(
+    part_ptr,
+    t,
+    inside_t,
+    alpha_ptr,
+    bias_ptr,
+    K,
+    norm_eps,
+    hc_eps,
+    n: tl.constexpr,
+    NP: tl.constexpr,
+    SPLITS: tl.constexpr,
+    WIDTH: tl.constexpr,
+):
+    """h_pre[t, 0..n]: n tensors [T], from the first NP columns of the partial sums and the squares alone."""
+    i = tl.arange(0, NP)
+    h = sum_partials(part_ptr, t, inside_t, i, SPLITS, WIDTH)  # [T, NP]
+    squares = tl.sum(sum_partials(part_ptr, t, inside_t, n * n + 2 * n + tl.arange(0, 1), SPLITS, WIDTH), 1)
+    _, _, s = gates(h, squares, i, alpha_ptr, bias_ptr, K, norm_eps, n)
+    return columns(s + scalar(hc_eps, s.dtype), i, n)
+
+
+@triton.jit
+def columns(v, m, n: tl.constexpr):
+    """The first n columns of v [T, MP]: n tensors [T]."""
+    each = ()
+    for i in tl.static_range(n):
+        each = each + (tl.sum(tl.where(m[None, :] == i, v, 0.0), 1),)
+    return each
+
+
+@triton.jit
 def finish_kernel(
     x_ptr,
     part_ptr,
@@ -104,29 +140,38 @@ def finish_kernel(
     norm_eps: tl.float64,
     hc_eps: tl.float64,
     n: tl.constexpr,
+    NP: tl.constexpr,
     SPLITS: tl.constexpr,
     WIDTH: tl.constexpr,
     MP: tl.constexpr,
     BT: tl.constexpr,
     BD: tl.constexpr,
+    PIECE: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
-    """Sums the partials, makes the gates, then h_in for one block of D. The last tokens come first: L2 has them."""
+    """Sums the partials, makes the gates, then h_in for a block of D, in pieces. Last tokens come first: L2 has them."""
     t = (tl.num_programs(0) - 1 - tl.program_id(0)).to(tl.int64) * BT + tl.arange(0, BT)  # [BT]
     inside_t = t < N
-    m = tl.arange(0, MP)
-    d = tl.program_id(1).to(tl.int64) * BD + tl.arange(0, BD)  # [BD]
+    d = tl.program_id(1).to(tl.int64) * BD + tl.arange(0, PIECE)  # [PIECE]
     rows = tl.minimum(t, N - 1) * K
     # x is on its way while the gates are made
     streams = load_streams(x_ptr, rows, inside_t, d, D, n)
     if OVERLAP:
         tl.extra.cuda.gdc_wait()
-    h = sum_partials(part_ptr, t, inside_t, m, SPLITS, WIDTH)  # [BT, MP]
-    squares = tl.sum(tl.where(m[None, :] == n * n + 2 * n, h, 0.0), 1)
-    inv, z, s = gates(h, squares, m, alpha_ptr, bias_ptr, K, norm_eps, n)
+    gate = stream_gates(part_ptr, t, inside_t, alpha_ptr, bias_ptr, K, norm_eps, hc_eps, n, NP, SPLITS, WIDTH)
+    for left in tl.static_range(BD // PIECE, 0, -1):
+        if left > 1:
+            following = load_streams(x_ptr, rows, inside_t, d + PIECE, D, n)
+        combine(streams, gate, h_in_ptr, t, inside_t, d, D, n)
+        d += PIECE
+        if left > 1:
+            streams = following
     if tl.program_id(1) == 0:
+        m = tl.arange(0, MP)
+        h = sum_partials(part_ptr, t, inside_t, m, SPLITS, WIDTH)  # [BT, MP]
+        squares = tl.sum(tl.where(m[None, :] == n * n + 2 * n, h, 0.0), 1)
+        inv, z, s = gates(h, squares, m, alpha_ptr, bias_ptr, K, norm_eps, n)
         store_gates(h, inv, z, s, m, t, inside_t, post_ptr, res_ptr, inv_ptr, mix_ptr, pre_ptr, hc_eps, n)
-    combine(streams, s + scalar(hc_eps, s.dtype), m, h_in_ptr, t, inside_t, d, D, n)
 
 
 @triton.jit
@@ -184,7 +229,8 @@ def fused_kernel(
     inv, z, s = gates(h, squares, m, alpha_ptr, bias_ptr, K, norm_eps, n)
     store_gates(h, inv, z, s, m, t, inside_t, post_ptr, res_ptr, inv_ptr, mix_ptr, pre_ptr, hc_eps, n)
     pre = s + scalar(hc_eps, s.dtype)
+    gate = columns(pre, m, n)
     for start in range(0, D, BD):
         d = start + tl.arange(0, BD).to(tl.int64)
         streams = load_streams(x_ptr, rows, inside_t, d, D, n)
-        combine(streams, pre, m, h_in_ptr, t, inside_t, d, D, n)
+        combine(streams, gate, h_in_ptr, t, inside_t, d, D, n)
