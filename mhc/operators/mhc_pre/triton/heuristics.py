@@ -113,7 +113,7 @@ def _hopper(problem: Problem) -> ForwardSchedule:
     tiles = -(-N // tokens) * pieces(M, tokens)[0]
 
     def cost(splits: int) -> float:
-        """Return the cost of a split: rounds of programs, one a multiprocessor, each with its share of K; and partial sums."""
+        """Return the cost of a split: rounds of programs, one a core, each with its share of K; and partial sums."""
         return -(-tiles * splits // chip.cores) / splits + 0.01 * splits
 
     # a warp a token in the second pass: sums across its lanes need no barrier; odd rows are short loads, so short pieces
