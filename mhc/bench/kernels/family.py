@@ -31,7 +31,7 @@ RESULTS = verbs.RESULTS / "kernels-family.md"
 KERNELS = {str(one.operator): one for one in BUILT_IN if one.name == f"{one.operator}.triton"}
 PRE = ("hc_pre", "hc_pre_tilekernels", "hc_pre_blocks", "megatron_pre")
 """Operators of other libraries that do what `mhc_pre` does, and Sinkhorn on h_res."""
-OPERATORS = (*KERNELS, "mhc_sinkhorn_te", "hc_post", "mhc_pre", *PRE)
+OPERATORS = (*KERNELS, "te_sinkhorn", "hc_post", "mhc_pre", *PRE)
 SIZES = (
     {"B0": 4, "B1": 2048, "n": 4, "C": 4096},
     {"B0": 4, "B1": 2048, "n": 4, "C": 7168},
