@@ -158,14 +158,16 @@ class ErrorNumber:
             result._size = own if size is None else None
             if error.numel() == 0:
                 return result
-            least, most = (float(end) for end in spread.aminmax())
+            low, high = spread.aminmax()
+            least, most = float(low), float(high)
             under = underflows * underflow(dtype)
             if reassociated is not None and reassociation.near(spread, least):
                 result.error = torch.add(error, spread.sign() * reassociated(), alpha=underflow(dtype))
-            elif roundings is not spread or alpha * least <= LOST * under:
-                result.error = torch.add(error, spread.sign(), alpha=under)
-            elif most < limit / 4 and alpha < 1:  # the error is at most 2 * most
-                return result
+            else:
+                if roundings is not spread or alpha * least <= LOST * under:
+                    result.error = torch.add(error, spread.sign(), alpha=under)
+                if roundings is spread and alpha < 1 and most < limit / 4 and under < limit / 4:
+                    return result  # the error is at most 2 * most + under
             if most + float(result.error.max()) <= limit:
                 return result
         products = underflows if reassociated is None else reassociated()
@@ -208,7 +210,7 @@ class ErrorNumber:
         if quantum:
             size = addends.magnitudes(together)
         elif self.reorders and (sums := [one.value for one in (self, term) if one.addends is not None]):
-            size = magnitude(value) + addends.beyond(together, sums)
+            size = (value.abs() if finite else magnitude(value)) + addends.beyond(together, sums)
         propagated = None if self.errorless and term.errorless else self.error + term.error
         total = self._rounded(value, propagated, self.dtype, size=size, quantum=quantum, finite=finite)
         total.reassociated = reassociation.of_sum(self.reassociated, term.reassociated)
@@ -241,7 +243,7 @@ class ErrorNumber:
             value, propagated, self.dtype, units=units, reassociated=reassociated, quantum=quantum, finite=finite
         )
         product = after_cancellation(product, self, factor)
-        product.reassociated = reassociation.of_product(self.value, factor.value)
+        product.reassociated = reassociation.of_product(self.value, factor.value, finite=finite)
         product.distributed = reassociation.distributed(self.distributed, factor.distributed, self.value, factor.value)
         return product
 
@@ -350,7 +352,8 @@ class ErrorNumber:
         return result
 
     def _converted(self, dtype: torch.dtype) -> "ErrorNumber":
-        spread = (self.size if self.finite else magnitude(self.value)) + self.error
+        size = self.size if self.finite else magnitude(self.value)
+        spread = size if self.errorless else size + self.error
         if unit_roundoff(dtype) <= unit_roundoff(self.dtype):
             limit = ceiling(dtype)
             if self.finite and (spread.numel() == 0 or float(spread.max()) <= limit):

@@ -38,10 +38,16 @@ def near(sizes: Tensor, least: float) -> bool:
     return least > 0 or bool(((sizes > 0) & (sizes < _NEAR)).any())
 
 
-def of_product(a: Tensor, b: Tensor) -> Reassociated:
-    """Return the factor of a * b; where one is infinite, which has no error, -|other| for `may_be_nan`."""
+def of_product(a: Tensor, b: Tensor, *, finite: bool = False) -> Reassociated:
+    """Return the factor of a * b; where one is infinite, which has no error, -|other| for `may_be_nan`.
+
+    Args:
+        finite: both are finite everywhere; False: unknown.
+    """
 
     def make() -> Tensor:
+        if finite:
+            return torch.maximum(a.abs(), b.abs()) + 1
         factor = 1 + torch.maximum(magnitude(a), magnitude(b))
         if not (bool(a.isinf().any()) or bool(b.isinf().any())):
             return factor
