@@ -31,18 +31,21 @@ Partial = Callable[[], Tensor]
 
 
 class Term(Protocol):
-    """What is added: a value, the error of it, whether both are known to be finite, and the addends of what is a sum itself."""
+    """What is added: a value, the error of it, what is known of both, and the addends of what is a sum itself."""
 
     value: Tensor
     error: Tensor
     finite: bool
+    errorless: bool
     addends: Addends | None
 
 
 def of_sum(a: Term, b: Term) -> Addends:
     """Return the addends of a + b."""
     # keeps nothing else of a and b
-    alone = [(one.value, one.error, one.finite) if one.addends is None else None for one in (a, b)]
+    alone = [
+        (one.value, None if one.errorless else one.error, one.finite) if one.addends is None else None for one in (a, b)
+    ]
 
     def make(*inside: Parts | None) -> Parts:
         first, second = (_parts(*own) if own else part for own, part in zip(alone, inside, strict=True))
@@ -94,9 +97,10 @@ def magnitudes(total: Addends) -> Tensor:
     return up - down
 
 
-def _parts(value: Tensor, error: Tensor, all_finite: bool) -> Parts:
+def _parts(value: Tensor, error: Tensor | None, all_finite: bool) -> Parts:
     finite = value if all_finite else _finite(value)
-    return Parts(finite.clamp(min=0), finite.clamp(max=0), ((value != 0) | (error > 0)).double())
+    there = value != 0 if error is None else (value != 0) | (error > 0)
+    return Parts(finite.clamp(min=0), finite.clamp(max=0), there.double())
 
 
 def _finite(value: Tensor) -> Tensor:

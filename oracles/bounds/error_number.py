@@ -153,7 +153,10 @@ class ErrorNumber:
             spread = own if propagated is None else own + propagated
             roundings = spread if isinstance(units, float) else spread * units
             alpha = unit_roundoff(dtype) * (units if isinstance(units, float) else 1.0)
-            error = roundings * alpha if propagated is None else torch.add(propagated, roundings, alpha=alpha)
+            if propagated is None:
+                error = roundings * alpha
+            else:
+                error = torch.add(propagated, roundings, alpha=alpha) if alpha else propagated
             result = cls(value, error, dtype, finite=True)
             result._size = own if size is None else None
             if error.numel() == 0:
@@ -165,7 +168,7 @@ class ErrorNumber:
                 result.error = torch.add(error, spread.sign() * reassociated(), alpha=underflow(dtype))
             else:
                 if roundings is not spread or alpha * least <= LOST * under:
-                    result.error = torch.add(error, spread.sign(), alpha=under)
+                    result.error = error + under if least > 0 else torch.add(error, spread.sign(), alpha=under)
                 if roundings is spread and alpha < 1 and most < limit / 4 and under < limit / 4:
                     return result  # the error is at most 2 * most + under
             if most + float(result.error.max()) <= limit:
@@ -331,17 +334,20 @@ class ErrorNumber:
     def rsqrt(self) -> "ErrorNumber":
         value = self.value.rsqrt()
         least = self.value - self.error
-        # rsqrt(a - e) - rsqrt(a), without its cancellation
-        moved = self.error / (self.value.sqrt() * least.sqrt() * (self.value.sqrt() + least.sqrt()))
+        root, lowest = self.value.sqrt(), least.sqrt()
+        moved = self.error / (root * lowest * (root + lowest))  # rsqrt(a - e) - rsqrt(a), without its cancellation
         propagated = torch.where(self.error == 0, 0.0, torch.where(least > 0, moved, torch.inf))
-        propagated = torch.where(self.value.isfinite() | self.error.isinf(), nan_to_inf(propagated), 0.0)
+        if not self.finite:
+            propagated = torch.where(self.value.isfinite() | self.error.isinf(), nan_to_inf(propagated), 0.0)
         return self._rounded(value, propagated, self.dtype, units=ELEMENTARY, finite=self.finite)
 
     def sigmoid(self) -> "ErrorNumber":
         value = self.value.sigmoid()
         slope = value * (-self.value).sigmoid()
-        argument = self.error + 2 * unit_roundoff(self.dtype) * magnitude(self.value)
-        moved = torch.where(self.error.isinf(), torch.inf, (slope * argument.expm1()).nan_to_num(nan=0.0).clamp(max=1.0))
+        argument = self.error + 2 * unit_roundoff(self.dtype) * (self.size if self.finite else magnitude(self.value))
+        moved = (slope * argument.expm1()).nan_to_num(nan=0.0).clamp(max=1.0)
+        if not self.finite:
+            moved = torch.where(self.error.isinf(), torch.inf, moved)
         flushed = torch.finfo(self.dtype).smallest_normal
         return self._rounded(value, moved + flushed, self.dtype, units=ELEMENTARY, finite=self.finite)
 
@@ -361,7 +367,9 @@ class ErrorNumber:
             beyond = spread > limit
             return type(self)(self.value, torch.where(beyond, torch.inf, self.error), dtype, self.quantum)
         rounding = unit_roundoff(dtype) * spread + half_subnormal(dtype)
-        exact = (self.value == 0) & (self.error == 0) | ~self.value.isfinite()
+        exact = (self.value == 0) & (self.error == 0)
+        if not self.finite:
+            exact |= ~self.value.isfinite()
         if self.quantum:
             exact = exact | representable(spread, self.quantum, dtype)
         return type(self)(self.value, self.error + torch.where(exact, 0.0, rounding), dtype, finite=self.finite)
