@@ -71,22 +71,23 @@ def _stir_numpy() -> None:
         generator.random_raw(_DRAWN // 4, output=False)
 
 
-_PYTHON = (ctypes.c_char * (4 * 625)).from_address(id(random.getstate.__self__) + object.__basicsize__)
+_GENERATOR: Any = random.getstate.__self__  # type: ignore[attr-defined]  # a method of the module's generator
+_PYTHON = (ctypes.c_char * (4 * 625)).from_address(id(_GENERATOR) + object.__basicsize__)
 """The index and the words of Python's generator in memory: `getstate` makes 625 integers of them."""
 
 
 def _read_python() -> tuple[bytes, float | None]:
-    return _PYTHON.raw, random.getstate.__self__.gauss_next
+    return _PYTHON.raw, _GENERATOR.gauss_next
 
 
 def _write_python(value: tuple[bytes, float | None]) -> None:
-    _PYTHON.raw, random.getstate.__self__.gauss_next = value
+    _PYTHON.raw, _GENERATOR.gauss_next = value
 
 
 def _in_memory() -> bool:
     """Return whether Python's generator lies in memory as CPython has it."""
     _, (*words, index), _ = random.getstate()
-    return np.frombuffer(_PYTHON.raw, dtype=np.uint32).tolist() == [index, *words]
+    return bool(_PYTHON.raw == np.array([index, *words], dtype=np.uint32).tobytes())
 
 
 def _read_grad_mode() -> str:

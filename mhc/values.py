@@ -4,6 +4,7 @@ import math
 import threading
 import zlib
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -56,14 +57,14 @@ def plain_values(spec: TensorSpec, sizes: Mapping[str, int]) -> Tensor:
 
 _PHILOX, _PHILOX_LOCK = np.random.Philox(key=0), threading.Lock()
 """One generator for every stream: to make a new one takes ten times as long as to give it another key."""
-_ZEROS = np.zeros(4, dtype=np.uint64)
-_AT_START = {**_PHILOX.state, "buffer": _ZEROS}
+_AT_START: Any = _PHILOX.state
 
 
 def _raw(seed: int, stream: int, count: int) -> np.ndarray:
     """Return `count` unsigned 64-bit integers of the random stream (seed, stream)."""
     with _PHILOX_LOCK:
-        _PHILOX.state = {**_AT_START, "state": {"counter": _ZEROS, "key": np.array([seed, stream], dtype=np.uint64)}}
+        _AT_START["state"]["key"][:] = seed, stream
+        _PHILOX.state = _AT_START
         return np.asarray(_PHILOX.random_raw(count), dtype=np.uint64)
 
 

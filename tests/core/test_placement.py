@@ -1,7 +1,6 @@
 """Only the implementation runs on its device: what it is given goes there once, what it did comes back once."""
 
 from collections.abc import Iterator
-from contextlib import nullcontext
 from dataclasses import replace
 from importlib import import_module
 from typing import Any
