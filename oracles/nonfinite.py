@@ -37,7 +37,7 @@ def judge_classes(name: str, value: Tensor, wanted: ErrorNumber) -> Verdict:
 
 def as_float64(got: Tensor, wanted: ErrorNumber) -> Tensor:
     """Return a result in float64 on the device of its reference."""
-    return got.detach().to(wanted.value.device, torch.float64)
+    return got.detach().to(wanted.value.device).double()
 
 
 def surely_finite(value: Tensor, wanted: ErrorNumber) -> bool:
