@@ -71,6 +71,25 @@ def _stir_numpy() -> None:
         generator.random_raw(_DRAWN // 4, output=False)
 
 
+_GENERATOR: Any = random.getstate.__self__  # type: ignore[attr-defined]  # a method of the module's generator
+_PYTHON = (ctypes.c_char * (4 * 625)).from_address(id(_GENERATOR) + object.__basicsize__)
+"""The index and the words of Python's generator in memory: `getstate` makes 625 integers of them."""
+
+
+def _read_python() -> tuple[bytes, float | None]:
+    return _PYTHON.raw, _GENERATOR.gauss_next
+
+
+def _write_python(value: tuple[bytes, float | None]) -> None:
+    _PYTHON.raw, _GENERATOR.gauss_next = value
+
+
+def _in_memory() -> bool:
+    """Return whether Python's generator lies in memory as CPython has it."""
+    _, (*words, index), _ = random.getstate()
+    return bool(_PYTHON.raw == np.array([index, *words], dtype=np.uint32).tobytes())
+
+
 def _read_grad_mode() -> str:
     if torch.is_inference_mode_enabled():
         return "inference mode"
@@ -195,8 +214,8 @@ SETTINGS: tuple[Setting, ...] = (
     # Hypothesis seeds these two with 0 for each case: a kernel that does the same would change nothing
     Setting(
         name="Python's random generator",
-        read=random.getstate,
-        write=random.setstate,
+        read=_read_python if _in_memory() else random.getstate,
+        write=_write_python if _in_memory() else random.setstate,
         opaque=True,
         stir=lambda: random.getrandbits(8 * _DRAWN),
     ),

@@ -153,6 +153,6 @@ def _lay_out(values: Tensor, layout: Layout) -> tuple[Tensor, tuple[int, ...]]:
     reach = 0 if values.numel() == 0 else 1 + sum((size - 1) * by for size, by in zip(shape, strides, strict=True))
     storage = torch.full((layout.offset + reach + _TAIL,), _outside(values.dtype), dtype=values.dtype)
     compact = tuple(1 if dim in layout.expand and size else size for dim, size in enumerate(shape))
-    source = values[tuple(slice(0, size) for size in compact)]
+    source = values if compact == shape else values[tuple(slice(0, size) for size in compact)]
     storage.as_strided(compact, strides, layout.offset).copy_(source)
     return storage, strides

@@ -80,7 +80,7 @@ def poisoned(fill: int) -> Iterator[Allocations]:
     """
     allocations = Allocations(fill)
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in _PATCHED]
-    own = {name for name in vars(torch.Tensor) if name.startswith("new_")}
+    own = {name for owner, name, _ in _PATCHED if owner is torch.Tensor and name in vars(torch.Tensor)}
     try:
         for (owner, name, zeroed), (_, _, original) in zip(_PATCHED, before, strict=True):
             setattr(owner, name, _banded(original, allocations, zeroed))

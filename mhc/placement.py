@@ -32,7 +32,7 @@ def place(inputs: Inputs, saved: Mapping[str, Tensor]) -> Placed:
     The copies are complete on return, so that no stream of the run waits for them.
     """
     originals = {**inputs.storages, **saved}
-    memory = {name: whole.to(inputs.device, non_blocking=True, copy=True) for name, whole in originals.items()}
+    memory = {name: _copy(whole, inputs.device) for name, whole in originals.items()}
     _wait([inputs.device])
     tensors = {
         name: None if view is None else memory[name].as_strided(view.shape, view.stride(), view.storage_offset())
@@ -54,9 +54,19 @@ def fetch(tensors: Iterable[Tensor]) -> list[Tensor]:
         RuntimeError: the device is lost.
     """
     there = list(tensors)
-    here = [tensor.detach().to("cpu", non_blocking=True, copy=True) for tensor in there]
-    _wait([tensor.device for tensor in there])
+    here = [_copy(tensor.detach(), _HOST) for tensor in there]
+    _wait([tensor.device for tensor in there if not tensor.is_cpu])
     return here
+
+
+_HOST = torch.device("cpu")
+
+
+def _copy(tensor: Tensor, device: torch.device) -> Tensor:
+    """Return a copy of a tensor on a device; it may not be complete before `_wait`."""
+    if type(tensor) is Tensor and tensor.is_cpu and device.type == "cpu":
+        return tensor.clone()  # half the time of `to`
+    return tensor.to(device, non_blocking=True, copy=True)
 
 
 def _wait(devices: Iterable[torch.device]) -> None:

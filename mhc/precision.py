@@ -1,7 +1,7 @@
 """The only module that changes PyTorch's global precision switches; it restores them."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import torch
 
@@ -12,7 +12,7 @@ def float32_matmuls(device_type: str) -> Iterator[None]:
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")
     try:
-        with torch.autocast(device_type, enabled=False):
+        with torch.autocast(device_type, enabled=False) if torch.is_autocast_enabled(device_type) else nullcontext():
             yield
     finally:
         torch.set_float32_matmul_precision(before)

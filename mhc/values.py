@@ -1,8 +1,10 @@
 """The values of one tensor of a case, from its recipe: the same bits on every machine."""
 
 import math
+import threading
 import zlib
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -45,7 +47,7 @@ def values_of(recipe: Recipe, spec: TensorSpec, sizes: Mapping[str, int], dtype:
     for index, value in recipe.literals:
         at = tuple(min(i, size - 1) for i, size in zip(index, compact, strict=True))
         values[at] = torch.tensor(value, dtype=torch.float64).to(dtype)
-    return values.expand(shape)
+    return values if compact == shape else values.expand(shape)
 
 
 def plain_values(spec: TensorSpec, sizes: Mapping[str, int]) -> Tensor:
@@ -53,10 +55,17 @@ def plain_values(spec: TensorSpec, sizes: Mapping[str, int]) -> Tensor:
     return values_of(Recipe(kind="ascending"), spec, sizes, spec.dtype(torch.float32))
 
 
+_PHILOX, _PHILOX_LOCK = np.random.Philox(key=0), threading.Lock()
+"""One generator for every stream: to make a new one takes ten times as long as to give it another key."""
+_AT_START: Any = _PHILOX.state
+
+
 def _raw(seed: int, stream: int, count: int) -> np.ndarray:
     """Return `count` unsigned 64-bit integers of the random stream (seed, stream)."""
-    generator = np.random.Philox(key=np.array([seed, stream], dtype=np.uint64))
-    return np.asarray(generator.random_raw(count), dtype=np.uint64)
+    with _PHILOX_LOCK:
+        _AT_START["state"]["key"][:] = seed, stream
+        _PHILOX.state = _AT_START
+        return np.asarray(_PHILOX.random_raw(count), dtype=np.uint64)
 
 
 def _number(recipe: Recipe, stream: int, below: int) -> int:

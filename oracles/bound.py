@@ -4,6 +4,7 @@ The tolerances are those of `mhc.oracles.tolerances`. A tensor without a judged 
 Classes (finite, infinite, NaN) are judged by `mhc.oracles.nonfinite`.
 """
 
+import math
 from dataclasses import replace
 from functools import partial
 
@@ -13,7 +14,7 @@ from torch import Tensor
 from mhc.oracles import nonfinite
 from mhc.oracles.bounds.error_number import ErrorNumber
 from mhc.oracles.error_map import ErrorMap, difference_map, error_map
-from mhc.oracles.nonfinite import as_float64, class_fits, surely_finite
+from mhc.oracles.nonfinite import as_float64, class_fits, surely_finite, surely_in_range
 from mhc.oracles.tolerances import ByResidual, Tolerances, read_formula, tolerances
 from mhc.oracles.verdict import (
     Errors,
@@ -82,6 +83,9 @@ def judge_class_and_magnitude(name: str, got: Tensor, wanted: ErrorNumber) -> tu
     if got.numel() == 0 or not got.is_floating_point():
         return nonfinite.judge_tensor(name, got, wanted), judge_tensor(name, got, wanted)
     value = as_float64(got, wanted)
+    worst = _worst((value - wanted.value).abs(), wanted) if wanted.finite and surely_in_range(wanted) else math.nan
+    if worst <= 1:  # so the value is finite too
+        return passed(nonfinite.NAME, name), passed(NAME, name, ratio=worst)
     finite = surely_finite(value, wanted)
     classes = passed(nonfinite.NAME, name) if finite else nonfinite.judge_classes(name, value, wanted)
     bound = _judge(name, value, wanted, finite)
@@ -133,13 +137,20 @@ def _comparable(value: Tensor, wanted: ErrorNumber) -> Tensor:
 
 def _compare(name: str, value: Tensor, wanted: ErrorNumber, difference: Tensor) -> Verdict:
     """Return the verdict from the distances to the reference, which are 0 where not judged."""
-    ratio = _ratio(difference, wanted)
-    worst = float(ratio.max())
+    worst = _worst(difference, wanted)
+    if not worst <= 1:
+        ratio = _ratio(difference, wanted)
+        worst = float(ratio.max())
     if worst > 1:
         at = largest(ratio)
         symptom = "all zero" if not value.any() else "value"
         return failed(NAME, name, symptom, describe(name, at, value, wanted.value, wanted.error), ratio=worst)
     return passed(NAME, name, ratio=worst)
+
+
+def _worst(difference: Tensor, wanted: ErrorNumber) -> float:
+    """Return the largest ratio of the elements; NaN where one is 0 and may not differ."""
+    return float((difference / wanted.error).max())
 
 
 def _ratio(difference: Tensor, wanted: ErrorNumber) -> Tensor:

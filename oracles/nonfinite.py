@@ -42,9 +42,12 @@ def as_float64(got: Tensor, wanted: ErrorNumber) -> Tensor:
 
 def surely_finite(value: Tensor, wanted: ErrorNumber) -> bool:
     """Return whether all elements and all references with their tolerances are finite; quick, since it needs no mask."""
-    if not wanted.finite or not all_finite(value):
-        return False
-    return float((wanted.value.abs() + wanted.error).max()) < overflow_threshold(wanted.dtype)
+    return wanted.finite and all_finite(value) and surely_in_range(wanted)
+
+
+def surely_in_range(wanted: ErrorNumber) -> bool:
+    """Return whether no element within the tolerances of a finite reference reaches the overflow threshold."""
+    return float((wanted.size + wanted.error).max()) < overflow_threshold(wanted.dtype)
 
 
 def class_fits(value: Tensor, wanted: ErrorNumber) -> Tensor:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -64,7 +65,14 @@ class Verdict:
 
 
 def passed(oracle: str, subject: str, *, ratio: float | None = None) -> Verdict:
+    if ratio is None:
+        return _passed(oracle, subject)
     return Verdict(oracle=oracle, subject=subject, status=Status.PASS, ratio=ratio)
+
+
+@lru_cache(maxsize=1024)  # half of a check's verdicts; a verdict never changes
+def _passed(oracle: str, subject: str) -> Verdict:
+    return Verdict(oracle=oracle, subject=subject, status=Status.PASS)
 
 
 def failed(

@@ -31,23 +31,27 @@ Partial = Callable[[], Tensor]
 
 
 class Term(Protocol):
-    """What is added: a value, the error of it, and where it is a sum itself, its addends."""
+    """What is added: a value, the error of it, what is known of both, and the addends of what is a sum itself."""
 
     value: Tensor
     error: Tensor
+    finite: bool
+    errorless: bool
     addends: Addends | None
 
 
 def of_sum(a: Term, b: Term) -> Addends:
     """Return the addends of a + b."""
-    alone = [(one.value, one.error) if one.addends is None else None for one in (a, b)]  # keeps nothing else of a and b
+    # keeps nothing else of a and b
+    alone = [
+        (one.value, None if one.errorless else one.error, one.finite) if one.addends is None else None for one in (a, b)
+    ]
 
     def make(*inside: Parts | None) -> Parts:
         first, second = (_parts(*own) if own else part for own, part in zip(alone, inside, strict=True))
         assert first is not None
         assert second is not None
-        device = second.up.device if first.up.device.type == "cpu" else first.up.device  # a Python number is on the CPU
-        return Parts(*(one.to(device) + other.to(device) for one, other in zip(first, second, strict=True)))
+        return Parts(first.up + second.up, first.down + second.down, first.number + second.number)
 
     return Later(make, a.addends, b.addends)
 
@@ -83,7 +87,7 @@ def negated(addends: Addends | None) -> Addends | None:
 def beyond(total: Addends, sums: Sequence[Tensor]) -> Tensor:
     """Return the excess of the partial sums of a total over `sums`, those of its two terms that are sums themselves."""
     up, down, number = total()
-    formula = sum((_finite(one).abs() for one in sums), torch.zeros((), dtype=torch.float64, device=up.device))
+    formula: Tensor = sum(_finite(one).abs() for one in sums)  # type: ignore[assignment]  # there is one
     return ((number - 2).clamp(min=0) * torch.maximum(up, -down) - formula).clamp(min=0)
 
 
@@ -93,9 +97,10 @@ def magnitudes(total: Addends) -> Tensor:
     return up - down
 
 
-def _parts(value: Tensor, error: Tensor) -> Parts:
-    finite = _finite(value)
-    return Parts(finite.clamp(min=0), finite.clamp(max=0), ((value != 0) | (error > 0)).double())
+def _parts(value: Tensor, error: Tensor | None, all_finite: bool) -> Parts:
+    finite = value if all_finite else _finite(value)
+    there = value != 0 if error is None else (value != 0) | (error > 0)
+    return Parts(finite.clamp(min=0), finite.clamp(max=0), there.double())
 
 
 def _finite(value: Tensor) -> Tensor:

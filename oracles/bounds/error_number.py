@@ -153,19 +153,24 @@ class ErrorNumber:
             spread = own if propagated is None else own + propagated
             roundings = spread if isinstance(units, float) else spread * units
             alpha = unit_roundoff(dtype) * (units if isinstance(units, float) else 1.0)
-            error = roundings * alpha if propagated is None else torch.add(propagated, roundings, alpha=alpha)
+            if propagated is None:
+                error = roundings * alpha
+            else:
+                error = torch.add(propagated, roundings, alpha=alpha) if alpha else propagated
             result = cls(value, error, dtype, finite=True)
             result._size = own if size is None else None
             if error.numel() == 0:
                 return result
-            least, most = (float(end) for end in spread.aminmax())
+            low, high = spread.aminmax()
+            least, most = float(low), float(high)
             under = underflows * underflow(dtype)
             if reassociated is not None and reassociation.near(spread, least):
                 result.error = torch.add(error, spread.sign() * reassociated(), alpha=underflow(dtype))
-            elif roundings is not spread or alpha * least <= LOST * under:
-                result.error = torch.add(error, spread.sign(), alpha=under)
-            elif most < limit / 4 and alpha < 1:  # the error is at most 2 * most
-                return result
+            else:
+                if roundings is not spread or alpha * least <= LOST * under:
+                    result.error = error + under if least > 0 else torch.add(error, spread.sign(), alpha=under)
+                if roundings is spread and alpha < 1 and most < limit / 4 and under < limit / 4:
+                    return result  # the error is at most 2 * most + under
             if most + float(result.error.max()) <= limit:
                 return result
         products = underflows if reassociated is None else reassociated()
@@ -208,7 +213,7 @@ class ErrorNumber:
         if quantum:
             size = addends.magnitudes(together)
         elif self.reorders and (sums := [one.value for one in (self, term) if one.addends is not None]):
-            size = magnitude(value) + addends.beyond(together, sums)
+            size = (value.abs() if finite else magnitude(value)) + addends.beyond(together, sums)
         propagated = None if self.errorless and term.errorless else self.error + term.error
         total = self._rounded(value, propagated, self.dtype, size=size, quantum=quantum, finite=finite)
         total.reassociated = reassociation.of_sum(self.reassociated, term.reassociated)
@@ -241,7 +246,7 @@ class ErrorNumber:
             value, propagated, self.dtype, units=units, reassociated=reassociated, quantum=quantum, finite=finite
         )
         product = after_cancellation(product, self, factor)
-        product.reassociated = reassociation.of_product(self.value, factor.value)
+        product.reassociated = reassociation.of_product(self.value, factor.value, finite=finite)
         product.distributed = reassociation.distributed(self.distributed, factor.distributed, self.value, factor.value)
         return product
 
@@ -329,17 +334,20 @@ class ErrorNumber:
     def rsqrt(self) -> "ErrorNumber":
         value = self.value.rsqrt()
         least = self.value - self.error
-        # rsqrt(a - e) - rsqrt(a), without its cancellation
-        moved = self.error / (self.value.sqrt() * least.sqrt() * (self.value.sqrt() + least.sqrt()))
+        root, lowest = self.value.sqrt(), least.sqrt()
+        moved = self.error / (root * lowest * (root + lowest))  # rsqrt(a - e) - rsqrt(a), without its cancellation
         propagated = torch.where(self.error == 0, 0.0, torch.where(least > 0, moved, torch.inf))
-        propagated = torch.where(self.value.isfinite() | self.error.isinf(), nan_to_inf(propagated), 0.0)
+        if not self.finite:
+            propagated = torch.where(self.value.isfinite() | self.error.isinf(), nan_to_inf(propagated), 0.0)
         return self._rounded(value, propagated, self.dtype, units=ELEMENTARY, finite=self.finite)
 
     def sigmoid(self) -> "ErrorNumber":
         value = self.value.sigmoid()
         slope = value * (-self.value).sigmoid()
-        argument = self.error + 2 * unit_roundoff(self.dtype) * magnitude(self.value)
-        moved = torch.where(self.error.isinf(), torch.inf, (slope * argument.expm1()).nan_to_num(nan=0.0).clamp(max=1.0))
+        argument = self.error + 2 * unit_roundoff(self.dtype) * (self.size if self.finite else magnitude(self.value))
+        moved = (slope * argument.expm1()).nan_to_num(nan=0.0).clamp(max=1.0)
+        if not self.finite:
+            moved = torch.where(self.error.isinf(), torch.inf, moved)
         flushed = torch.finfo(self.dtype).smallest_normal
         return self._rounded(value, moved + flushed, self.dtype, units=ELEMENTARY, finite=self.finite)
 
@@ -350,7 +358,8 @@ class ErrorNumber:
         return result
 
     def _converted(self, dtype: torch.dtype) -> "ErrorNumber":
-        spread = (self.size if self.finite else magnitude(self.value)) + self.error
+        size = self.size if self.finite else magnitude(self.value)
+        spread = size if self.errorless else size + self.error
         if unit_roundoff(dtype) <= unit_roundoff(self.dtype):
             limit = ceiling(dtype)
             if self.finite and (spread.numel() == 0 or float(spread.max()) <= limit):
@@ -358,7 +367,9 @@ class ErrorNumber:
             beyond = spread > limit
             return type(self)(self.value, torch.where(beyond, torch.inf, self.error), dtype, self.quantum)
         rounding = unit_roundoff(dtype) * spread + half_subnormal(dtype)
-        exact = (self.value == 0) & (self.error == 0) | ~self.value.isfinite()
+        exact = (self.value == 0) & (self.error == 0)
+        if not self.finite:
+            exact |= ~self.value.isfinite()
         if self.quantum:
             exact = exact | representable(spread, self.quantum, dtype)
         return type(self)(self.value, self.error + torch.where(exact, 0.0, rounding), dtype, finite=self.finite)

@@ -37,19 +37,21 @@ def general_error(
         products: that may fall below the normal range; each may lose half the smallest subnormal.
     """
     limit = ceiling(dtype)
+    spread = magnitude(value) if size is None else size
     if propagated is None:
-        propagated = torch.zeros((), dtype=torch.float64, device=value.device)
-    spread = (magnitude(value) if size is None else size) + propagated
-    error = propagated + units * unit_roundoff(dtype) * spread
-    error = error + (spread != 0).double() * products * underflow(dtype)
+        error = units * unit_roundoff(dtype) * spread
+    else:
+        spread = spread + propagated
+        error = propagated + units * unit_roundoff(dtype) * spread
+    error = error + (spread != 0).double() * (products * underflow(dtype))
     if quantum:
         exact = representable(spread, quantum, dtype)
         error = torch.where(exact, 0.0, error)
         quantum = quantum if bool(exact.all()) else 0.0
-    if error.numel() == 0 or (float((spread + error).max()) <= limit and all_finite(value)):
+    most = spread + error
+    if error.numel() == 0 or (float(most.max()) <= limit and all_finite(value)):
         return error, quantum
-    error = nan_to_inf(error)
-    error = torch.where(spread + error > limit, torch.inf, error)
+    error = torch.where(most > limit, torch.inf, nan_to_inf(error))
     # A NaN or infinity that float64 finds is exact, unless an operand or a finite part is beyond promise.
     return torch.where(value.isfinite() | error.isinf(), error, 0.0), 0.0
 
@@ -65,16 +67,24 @@ def product_error(product: Callable[[Tensor, Tensor], Tensor], a: Operand, b: Op
     return product(a.size, b.error) + product(a.error, b.size + b.error)
 
 
-def nonfinite_product_error(value: Tensor, a: Operand, b: Operand) -> Tensor:
-    """Return the error of a product where some element is not finite.
+def nonfinite_product_error(value: Tensor, a: Operand, b: Operand) -> Tensor | None:
+    """Return the error of a product where some element is not finite; None where both factors have none.
 
     It is infinite where infinity is multiplied by what may be 0.
     """
-    propagated = nan_to_inf(magnitude(a.value) * b.error + magnitude(b.value) * a.error + a.error * b.error)
+    if a.errorless and b.errorless:
+        return None
+    if a.errorless or b.errorless:
+        exact, other = (a, b) if a.errorless else (b, a)
+        propagated = nan_to_inf(magnitude(exact.value) * other.error)
+    else:
+        propagated = nan_to_inf(magnitude(a.value) * b.error + magnitude(b.value) * a.error + a.error * b.error)
     if all_finite(value):
         return propagated
-    unsure = a.value.isinf() & _may_vanish(b) | b.value.isinf() & _may_vanish(a)
-    return torch.where(unsure, torch.inf, propagated)
+    for one, other in ((a, b), (b, a)):
+        if not other.errorless:
+            propagated = torch.where(one.value.isinf() & _may_vanish(other), torch.inf, propagated)
+    return propagated
 
 
 def nonfinite_matmul_error(value: Tensor, a: Operand, b: Operand) -> Tensor:
@@ -90,4 +100,4 @@ def nonfinite_matmul_error(value: Tensor, a: Operand, b: Operand) -> Tensor:
 
 def _may_vanish(number: Operand) -> Tensor:
     """Return where the number held may be 0 or of either sign, but need not be: infinity times it has no certain class."""
-    return (number.error > 0) & (number.error >= number.value.abs())
+    return (number.error > 0) & (number.error >= number.size)

@@ -28,6 +28,7 @@ class Operand(Protocol):
     """An `ErrorNumber`."""
 
     value: Tensor
+    finite: bool
     reassociated: Reassociated
 
 
@@ -38,10 +39,16 @@ def near(sizes: Tensor, least: float) -> bool:
     return least > 0 or bool(((sizes > 0) & (sizes < _NEAR)).any())
 
 
-def of_product(a: Tensor, b: Tensor) -> Reassociated:
-    """Return the factor of a * b; where one is infinite, which has no error, -|other| for `may_be_nan`."""
+def of_product(a: Tensor, b: Tensor, *, finite: bool = False) -> Reassociated:
+    """Return the factor of a * b; where one is infinite, which has no error, -|other| for `may_be_nan`.
+
+    Args:
+        finite: both are finite everywhere; False: unknown.
+    """
 
     def make() -> Tensor:
+        if finite:
+            return torch.maximum(a.abs(), b.abs()) + 1
         factor = 1 + torch.maximum(magnitude(a), magnitude(b))
         if not (bool(a.isinf().any()) or bool(b.isinf().any())):
             return factor
@@ -58,16 +65,16 @@ def may_be_nan(one: Operand, two: Operand, least: float) -> Iterator[Tensor]:
         one, two: the factors; each may be the product.
     """
     for product, other in ((one, two), (two, one)):
-        if product.reassociated is not None and bool((infinite := product.value.isinf()).any()):
+        if product.reassociated is not None and not product.finite and bool((infinite := product.value.isinf()).any()):
             of = product.reassociated()
             yield infinite & (of < 0) & (other.value != 0) & (of.abs() * other.value.abs() <= least)
 
 
 def matrix_may_be_nan(one: Operand, two: Operand, least: float) -> Iterator[Tensor]:
     """Yield the same of a matrix product."""
-    if one.reassociated is not None and bool(one.value.isinf().any()):
+    if one.reassociated is not None and not one.finite and bool(one.value.isinf().any()):
         yield _rows_may_be_nan(one.value, one.reassociated(), two.value, least)
-    if two.reassociated is not None and bool(two.value.isinf().any()):
+    if two.reassociated is not None and not two.finite and bool(two.value.isinf().any()):
         yield _rows_may_be_nan(two.value.mT, two.reassociated().mT, one.value.mT, least).mT
 
 

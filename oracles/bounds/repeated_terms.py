@@ -48,17 +48,16 @@ def repeated(terms: Tensor, dim: int) -> Tensor | None:
     length = terms.shape[-1]
     if length <= _FEW or terms.numel() == 0:
         return None
-    rows = terms.reshape(-1, length)
-    times = None
-    for index in (0, 1, length // 2, length // 2 + 1):
-        row = rows[:, index : index + 1]
-        there = row != 0
-        same = (rows == row) & there
-        alike = same.sum(0) > _ALIKE * there.sum()
-        if alike.sum() > _FEW:
-            found = (same & alike).sum(-1).double()
-            times = found if times is None else torch.maximum(times, found)
-    return None if times is None else times.clamp(min=1).reshape(*terms.shape[:-1], 1).movedim(-1, dim)
+    rows = terms.reshape(-1, 1, length)
+    chosen = rows[..., [0, 1, length // 2, length // 2 + 1]].mT  # [..., 4, 1]
+    there = chosen != 0
+    same = (rows == chosen) & there
+    alike = same.sum(0) > _ALIKE * there.sum(0)
+    many = alike.sum(-1) > _FEW
+    if not many.any():
+        return None
+    times = (same & alike)[:, many].sum(-1).amax(-1).double()
+    return times.clamp(min=1).reshape(*terms.shape[:-1], 1).movedim(-1, dim)
 
 
 def _repeats(terms: Tensor, dim: int) -> Tensor | None:

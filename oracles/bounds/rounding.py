@@ -57,7 +57,10 @@ def underflow(dtype: torch.dtype) -> float:
 
 def all_finite(value: Tensor) -> bool:
     """Return whether no element is infinite or NaN; takes a sixth of the time of a mask, since min and max propagate NaN."""
-    return value.numel() == 0 or all(math.isfinite(float(end)) for end in value.aminmax())
+    if value.numel() == 0:
+        return True
+    least, most = value.aminmax()
+    return math.isfinite(least) and math.isfinite(most)
 
 
 def magnitude(value: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ a product is not a normal number. An `UnderflowNumber` bounds that change: a pro
 any other has half a subnormal. Ordinary roundings are the same in both evaluations and add no error.
 """
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar, Self
@@ -47,7 +48,10 @@ class UnderflowNumber(ErrorNumber):
         del with_quantum
         if cls.fixed:
             return cls(value, torch.zeros_like(value), dtype)
-        return cls(value, torch.zeros_like(value).masked_fill(value.abs() > ceiling(dtype), torch.inf), dtype)
+        size = value.abs()
+        if _within(size, dtype):
+            return cls(value, torch.zeros_like(value), dtype, finite=True, errorless=True)
+        return cls(value, torch.zeros_like(value).masked_fill(size > ceiling(dtype), torch.inf), dtype)
 
     @classmethod
     def _rounded(
@@ -59,22 +63,26 @@ class UnderflowNumber(ErrorNumber):
         size: Tensor | None = None,
         underflows: float = 1,
         reassociated: Reassociated = None,
+        finite: bool = False,
         **_: object,
     ) -> "UnderflowNumber":
         if cls.fixed:
             return cls(value, torch.zeros_like(value), dtype)
         if propagated is None:
             propagated = torch.zeros((), dtype=torch.float64, device=value.device)
-        spread = (magnitude(value) if size is None else size) + propagated
+        largest = magnitude(value) if size is None else size
+        spread = largest + propagated
         products = MARGIN * (underflows if reassociated is None else reassociated())
         subnormal = products * half_subnormal(dtype)
         if size is None:
-            normal = magnitude(value) - propagated >= products * torch.finfo(dtype).smallest_normal
+            normal = largest - propagated >= products * torch.finfo(dtype).smallest_normal
             rounds = ~normal & (spread != 0)
         else:
             rounds = spread != 0
         # a Python number would make the choice float32
         own = torch.where(rounds, spread.new_zeros(()) + subnormal, 0.0)
+        if finite and _within(spread, dtype):
+            return cls(value, propagated + own, dtype, finite=True)
         error = nan_to_inf(propagated + own)
         return cls(value, torch.where(spread > ceiling(dtype), torch.inf, error), dtype)
 
@@ -83,7 +91,7 @@ class UnderflowNumber(ErrorNumber):
         if isinstance(other, ErrorNumber):
             return super()._coerce(other)
         value = torch.tensor(float(other), dtype=torch.float64)
-        return type(self)(value, torch.zeros_like(value), self.dtype)
+        return type(self)(value, torch.zeros_like(value), self.dtype, finite=math.isfinite(other), errorless=True)
 
     def sigmoid(self) -> "UnderflowNumber":
         value = self.value.sigmoid()
@@ -104,4 +112,11 @@ class UnderflowNumber(ErrorNumber):
         size = magnitude(self.value)
         normal = (size - self.error >= info.smallest_normal) | (size + self.error == 0)
         own = (~normal).double() * half_subnormal(dtype)
+        if self.finite and _within(size, dtype):
+            return type(self)(self.value, self.error + own, dtype, finite=True)
         return type(self)(self.value, torch.where(size > ceiling(dtype), torch.inf, self.error + own), dtype)
+
+
+def _within(size: Tensor, dtype: torch.dtype) -> bool:
+    """Return whether all magnitudes are finite and far enough from overflow."""
+    return size.numel() == 0 or float(size.max()) <= ceiling(dtype)

@@ -11,6 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -53,6 +54,12 @@ def current_checksums() -> dict[str, dict[str, str]]:
         name: {key: checksum(tensor) for key, tensor in materialise(case).tensors.items() if tensor is not None}
         for name, case in checksum_cases().items()
     }
+
+
+def test_a_stream_does_not_depend_on_those_before_it() -> None:
+    for seed, stream, count in ((3, 1 << 33, 5), (3, 1 << 33, 4), (2**64 - 1, 7, 9), (0, 0, 1)):
+        key = np.array([seed, stream], dtype=np.uint64)
+        assert mhc_values._raw(seed, stream, count).tolist() == np.random.Philox(key=key).random_raw(count).tolist()
 
 
 def test_the_same_bits_as_on_every_other_machine() -> None:

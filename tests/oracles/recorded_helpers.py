@@ -182,8 +182,9 @@ def _error(function: Callable[[torch.dtype], float], dtype: torch.dtype) -> Erro
     return ErrorNumber(plain(1.0), plain(function(dtype)), F32)
 
 
-def _error_of(function: Callable[..., Tensor], *arguments: Any) -> ErrorNumber:
+def _error_of(function: Callable[..., Tensor | None], *arguments: Any) -> ErrorNumber:
     error = function(*arguments)
+    assert error is not None, "one of the operands has an error"
     return ErrorNumber(error, error, F32)
 
 

@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from mhc import default_case
 from mhc.fuzz.check.check import check
 from mhc.fuzz.check.level import Level
-from mhc.global_state import SETTINGS, Change, unchanged
+from mhc.global_state import _PYTHON, SETTINGS, Change, _in_memory, _read_python, _write_python, unchanged
 from mhc.operators.mhc_pre.torch.implementations import MANUAL
 from mhc.oracles.verdict import Status
 from tests.support.helpers import altered, judge_all, judged, symptoms
@@ -204,6 +204,23 @@ def test_seeding_as_hypothesis_does_for_each_case_is_told() -> None:
     assert [one.setting for one in changes] == ["Python's random generator", "NumPy's global generator"]
     assert random.getstate() == python
     assert repr(np.random.get_state()) == numpy
+
+
+@pytest.mark.skipif(sys.implementation.name != "cpython", reason="elsewhere the generator is read by getstate")
+def test_pythons_generator_is_read_from_memory_as_it_is() -> None:
+    before = random.getstate()
+    try:
+        random.seed(5)
+        random.gauss(0, 1)  # keeps a second number for the next call
+        state, value = random.getstate(), _read_python()
+        assert _in_memory()
+        assert _PYTHON.raw == np.array([state[1][-1], *state[1][:-1]], dtype=np.uint32).tobytes()
+        random.seed(6)
+        _write_python(value)
+        assert random.getstate() == state
+        assert state[2] is not None
+    finally:
+        random.setstate(before)
 
 
 def test_it_costs_little() -> None:

@@ -38,6 +38,7 @@ def n(value: Any, error: Any = 0.0, *, finite: bool = True, dtype: torch.dtype =
     """A number with that error, and the flags that fit it; `finite` False takes the slower way."""
     value, error = torch.as_tensor(value, dtype=F64), torch.as_tensor(error, dtype=F64)
     error = error.expand(value.shape)
+    finite = finite and all_finite(value) and all_finite(error)
     return ErrorNumber(value, error, dtype, finite=finite, errorless=not bool(error.any()))
 
 

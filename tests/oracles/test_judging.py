@@ -20,7 +20,7 @@ from mhc.oracles.bound import Tolerances, tolerances
 from mhc.oracles.bounds.error_number import ErrorNumber
 from mhc.oracles.bounds.rounding import unit_roundoff
 from mhc.oracles.judge import agree, judge, measured
-from mhc.oracles.nonfinite import class_fits, judge_classes, surely_finite
+from mhc.oracles.nonfinite import class_fits, judge_classes, surely_finite, surely_in_range
 from mhc.oracles.reindex import shuffled
 from mhc.oracles.trial import Gate, Plan, Trial, same_bits
 from mhc.oracles.verdict import Status, Verdict, failed, passed
@@ -97,6 +97,8 @@ def test_the_common_case_is_told_without_a_mask() -> None:
     for sign in (1, -1):
         assert not surely_finite(one, number((sign * 65519.0, 1.0), dtype=torch.float16, finite=True))
         assert surely_finite(one, number((sign * 65519.0, 0.5), dtype=torch.float16, finite=True))
+        assert surely_in_range(number((sign * 65519.0, 0.5), dtype=torch.float16))
+        assert not surely_in_range(number((sign * 65519.0, 1.0), dtype=torch.float16))
 
 
 @pytest.mark.parametrize("finite", [True, False])

@@ -90,10 +90,8 @@ WAIVERS: Mapping[str, Mapping[str, str]] = {
         "occupied = torch.zeros((max(high, end) - min(low, start)) // unit[-, dtype=torch.bool-])": "it takes four times the memory; ones and zeros are told apart all the same",
     },
     "mhc/placement.py": {
-        'here = [tensor.detach().to("cpu", non_blocking=[-True-]{+False+}, copy=True) for tensor in there]': _GPU,
-        'here = [tensor.detach().to("cpu", [-non_blocking=True, -]copy=True) for tensor in there]': _GPU,
-        "memory = {name: whole.to(inputs.device, non_blocking=[-True-]{+False+}, copy=True) for name, whole in originals.items()}": _GPU,
-        "memory = {name: whole.to(inputs.device, [-non_blocking=True, -]copy=True) for name, whole in originals.items()}": _GPU,
+        "return tensor.to(device, non_blocking=[-True-]{+False+}, copy=True)": _GPU,
+        "return tensor.to(device, [-non_blocking=True, -]copy=True)": _GPU,
     },
     "mhc/stream_order.py": {
         "torch.cuda._sleep(int(seconds [-*-]{+/+} _CYCLES))  # type: ignore[no-untyped-call]": "runs on a GPU only, where tests/oracles/test_ordering.py fails without the delay",
@@ -153,8 +151,8 @@ WAIVERS: Mapping[str, Mapping[str, str]] = {
     "oracles/bounds/error_number.py": {
         "value, propagated, self.dtype, units=units, reassociated=reassociated, quantum=quantum[-, finite=finite-]": _QUICK,
         "propagated = product_error(torch.mul, self, factor) if [-finite-]{+False+} else nonfinite_product_error(value, self, factor)": _SPEED,
-        "elif [-roundings is not spread or alpha * least <= LOST * under-]{+True+}:": "adds half a subnormal where it is lost in float64",
-        "elif roundings is not spread or alpha * least <= LOST [-*-]{+/+} under:": "adds half a subnormal where it is lost in float64",
+        "if [-roundings is not spread or alpha * least <= LOST * under-]{+True+}:": "adds half a subnormal where it is lost in float64",
+        "if roundings is not spread or alpha * least <= LOST [-*-]{+/+} under:": "adds half a subnormal where it is lost in float64",
         "if most + float(result.error.max()) [-<=-]{+<+} limit:": "at the limit itself the slower way gives the same error",
         "if [-self._size is None-]{+True+}:": _SPEED,
         "return self._rounded(value, moved + flushed, self.dtype, units=ELEMENTARY[-, finite=self.finite-])": _QUICK,
@@ -163,7 +161,7 @@ WAIVERS: Mapping[str, Mapping[str, str]] = {
         "if self.finite and (spread.numel() == 0 or float(spread.max()) [-<=-]{+<+} limit):": "at the limit itself the slower way gives the same error",
         "propagated = torch.where(self.error == 0, 0.0, torch.where(least [->-]{+>=+} 0, moved, torch.inf))": "where least is 0, moved is infinite",
         "return (held.lost(torch.where(beyond, torch.inf, 0.0)) if [-bool(beyond.any())-]{+True+} else held).to(self.dtype)": _SPEED,
-        "elif roundings is [-not -]spread or alpha * least <= LOST * under:": "adds half a subnormal where it is lost in float64, or leaves it out where it is",
+        "if roundings is [-not -]spread or alpha * least <= LOST * under:": "adds half a subnormal where it is lost in float64, or leaves it out where it is",
         "size = self.size @ other.size if [-finite-]{+False+} else magnitude(self.value) @ magnitude(other.value)": _SPEED,
         "propagated = product_error(torch.matmul, self, other) if [-finite-]{+False+} else nonfinite_matmul_error(value, self, other)": _SPEED,
         "return self._rounded(value, propagated, self.dtype, units=ELEMENTARY[-, finite=self.finite-])": _QUICK,
@@ -171,11 +169,10 @@ WAIVERS: Mapping[str, Mapping[str, str]] = {
     "oracles/bounds/operation_error.py": {
         "if [-quantum-]{+True+}:": "without a quantum only what is 0 is exact, which has no error anyway",
         "if [-all_finite(value)-]{+False+}:": _SPEED,
-        "propagated = torch.zeros((), [-dtype=torch.float64, -]device=value.device)": "a 0 without dimensions is widened where it is added",
         "if [-a.errorless and b.errorless-]{+False+}:": _SPEED,
         "if [-a.errorless-]{+False+}:": _SPEED,
         "if [-b.errorless-]{+False+}:": _SPEED,
-        "if error.numel() == 0 or (float((spread + error).max()) [-<=-]{+<+} limit and all_finite(value)):": "at the limit itself the slower way gives the same error",
+        "if error.numel() == 0 or (float(most.max()) [-<=-]{+<+} limit and all_finite(value)):": "at the limit itself the slower way gives the same error",
         "if [-not all_finite(value)-]{+True+}:": _SPEED,
     },
     "oracles/bounds/reassociation.py": {
