@@ -13,7 +13,7 @@ from hypothesis import Phase, given, settings
 from mhc import Case, default_case, load
 from mhc.case import with_sizes
 from mhc.fuzz.campaign.campaign import Budget, Campaign
-from mhc.fuzz.campaign.compile_budget import COMPILING, FEW, OPENING, SHARED, CompileBudget, RoundPlan, opening
+from mhc.fuzz.campaign.compile_budget import COMPILING, FEW, FIRST, OPENING, SHARED, CompileBudget, RoundPlan, opening
 from mhc.fuzz.campaign.planner import Subject
 from mhc.fuzz.campaign.pool import Pool
 from mhc.fuzz.campaign.store import FILE, Store
@@ -100,26 +100,42 @@ def test_workers_that_begin_together_do_not_all_compile_the_simplest_case() -> N
     assert budget.next() == RoundPlan(until_compiled=True), "what is drawn is as ever once something is known"
 
 
-def test_what_is_compiled_is_reused_in_turn_while_there_is_no_time_for_more() -> None:
+def widths(budget: CompileBudget, count: int) -> list[int]:
+    return [Case.from_json(str(budget.next().like)).sizes["D"] for _ in range(count)]
+
+
+def test_what_compiled_nothing_when_it_was_reused_is_reused_in_turn_and_the_rest_where_there_is_no_such_program() -> None:
     budget = compiling(seconds=3.0)
-    likes = [budget.next() for _ in range(4)]
-    assert [Case.from_json(str(plan.like)).sizes["D"] for plan in likes] == [3, 5, 7, 3]
-    assert {(plan.count, plan.fresh) for plan in likes} == {(5 * ROUND, False)}
+    assert widths(budget, 3) == [3, 3, 3]
+    learn(budget, checked(default_case(B=1, S=2, n=1, D=3), seconds=3.0, compiled=1), like=CASE.json, alike=True)
+    assert widths(budget, 2) == [5, 5]
+    budget._settled.update({other: budget._unsettled.pop(other) for other in list(budget._unsettled)})
+    assert widths(budget, 6) == [5, 7, 3, 5, 7, 3]
+    plan = budget.next()
+    assert (plan.count, plan.fresh) == (5 * ROUND, False)
 
 
-def test_a_new_program_has_half_of_the_time_if_few_are_compiled_and_a_quarter_if_more_are() -> None:
-    assert (COMPILING, SHARED, FEW) == (0.25, 0.5, 20)
-    budget = compiling(programs=4, seconds=1.0)  # 2 s charged; with one more 3 s, and then 16 programs
-    quick(budget, 20 * 16 - 3, seconds=3.0 / (20 * 16 - 4))
-    assert budget.next().fresh
-    slow = compiling(programs=4, seconds=1.0)
-    quick(slow, 20 * 16 - 4, seconds=3.0 / (20 * 16 - 4))
-    assert not slow.next().fresh, "one case too few"
-    quick(slow, 1, seconds=6.0)
-    assert slow.next().fresh
-    many = compiling(programs=4, seconds=1.0)
-    quick(many, 20, seconds=9.1 / 20)
-    assert many.next().fresh, "3 s of 12.1"
+def test_a_new_program_has_half_of_the_time_if_few_are_looked_for_and_a_quarter_if_more_are() -> None:
+    assert (COMPILING, SHARED, FIRST, FEW) == (0.25, 0.5, 100, 40)
+    for looked_for, count, seconds, wanted in (
+        (FIRST - 4, 10, 3.01, True),  # of 4 programs each; with one more 3 s of compiling
+        (FIRST - 4, 10, 2.99, False),
+        (FIRST, 4 * FEW, 3.01, True),
+        (FIRST, 4 * FEW - 4, 3.01, False),
+        (FIRST, 4 * FEW - 4, 9.01, True),
+    ):
+        budget = compiling(programs=4, seconds=1.0)
+        budget._whole.programs = looked_for
+        quick(budget, count, seconds=seconds / count)
+        assert budget.next().fresh is wanted, (looked_for, count, seconds)
+
+
+def test_only_rounds_that_look_for_programs_count_as_such() -> None:
+    budget = CompileBudget()
+    learn(budget, checked(CASE, seconds=1.0, compiled=2), fresh=True)
+    learn(budget, checked(CASE, seconds=1.0, compiled=3), until_compiled=True)
+    learn(budget, checked(CASE, seconds=1.0, compiled=5), like=CASE.json, alike=True)
+    assert (budget._whole.programs, budget._whole.cases, budget._all.programs) == (5, 3, 10)
 
 
 def test_programs_under_way_count_until_their_rounds_end() -> None:
@@ -294,20 +310,19 @@ def test_what_triton_compiles_is_counted_and_what_its_cache_has_is_not(tmp_path:
 
 
 def test_programs_differ_by_schedule_dtype_width_and_class_of_tokens_and_64_are_kept() -> None:
-    other = replace(CASE, schedules={"mine": {"BLOCK": 8}})
     short = default_case(B=2, S=2, n=1, D=2, dtype="float16")
-    each = CompileBudget()
-    kinds = [CASE, other, short, with_sizes(short, S=9)]
-    for case in (*kinds, with_sizes(short, S=10)):
-        learn(each, checked(case, seconds=1.0, compiled=1))
-    learn(each, checked(CASE, seconds=1.0, compiled=1), like=CASE.json)
-    likes = [each.next().like for _ in range(5)]
-    assert likes == [CASE.json, other.json, short.json, with_sizes(short, S=10).json, CASE.json], "17 to 32 are of one class"
+    different = [CASE, replace(CASE, schedules={"mine": {"BLOCK": 8}}), short, with_sizes(short, S=9)]
+    budget = CompileBudget()
+    for case in (*different, with_sizes(short, S=10), CASE):
+        learn(budget, checked(case, seconds=1.0, compiled=1))
+    assert [*budget._unsettled.values()] == [
+        *(case.json for case in (different[1], short, with_sizes(short, S=10), CASE))
+    ], "17 to 32 tokens are of one class; what compiled last comes last"
     many = CompileBudget()
     for width in range(1, 67):
         learn(many, checked(default_case(D=width), seconds=1.0, compiled=1))
-    widths = {Case.from_json(str(many.next().like)).sizes["D"] for _ in range(70)}
-    assert widths == set(range(3, 67)), "the least recently used go"
+    kept = {Case.from_json(text).sizes["D"] for text in many._unsettled.values()}
+    assert kept == set(range(3, 67)), "the least recently used go"
 
 
 def test_where_cases_are_slow_and_nothing_is_compiled_more_rounds_open() -> None:

@@ -14,10 +14,11 @@ from mhc.strategies.rounds import ROUND
 
 COMPILING = 0.25
 """Largest share of the time on an implementation's cases that cases which compile may take."""
-FEW = 20
-"""Cases for each program. While no more programs are compiled, cases which compile may take `SHARED` of the time."""
 SHARED = 0.5
+"""The same while rounds have looked for at most `FIRST` new programs, and one in `FEW` cases."""
+FIRST, FEW = 100, 40
 TOKENS_EVERY = 4
+"""Of so many new programs one is what an earlier program needs for other numbers of tokens."""
 RARELY = 100
 """Other numbers of tokens that need a new program once in so many cases are not avoided."""
 OPENING = default_case(n=4, D=40, dtype="float32")
@@ -70,7 +71,8 @@ class CompileBudget:
 
     Rounds are drawn freely while cases that compile take at most `COMPILING` of the time. Otherwise a round reuses the
     program of an earlier case, which depends on n, D, the dtype, the tensors present, the schedule, and often on the number
-    of tokens. As often as there is time for a new program, a round has
+    of tokens; preferably one of which no case compiled when it was reused last. As often as there is time for a new program,
+    a round has
     - a fresh one, which all its cases share, in regions with few cases; or free cases up to one that compiles, if most need
       no new program;
     - every fourth time an earlier one with any numbers of tokens, up to a case that compiles.
@@ -79,7 +81,7 @@ class CompileBudget:
     Args:
         opening: cases that the first rounds resemble. The first is used once; the others only where cases are slow without
             compiling, as in an interpreter.
-        whole: counts of the implementation at all reaches.
+        whole: counts of the implementation at all reaches, its programs only where rounds looked for new ones.
     """
 
     def __init__(self, opening: Sequence[Case] = (), whole: Counts | None = None) -> None:
@@ -89,7 +91,8 @@ class CompileBudget:
         self._all, self._free, self._like = Counts(), Counts(), Counts()
         self._checking = self._uncharged = 0.0
         self._under_way: dict[int, float] = {}  # by seeds of rounds: in how many of their cases something is compiled
-        self._cases: dict[Hashable, str] = {}  # by what programs depend on; the least recently used first
+        # cases by what programs depend on, the least recently used first: those that compiled last, and the others
+        self._unsettled, self._settled = dict[Hashable, str](), dict[Hashable, str]()
         self._new_programs = 0
 
     def learn(self, checked: Checked, request: Round) -> None:
@@ -100,11 +103,15 @@ class CompileBudget:
         elif not (request.fresh or request.alike):
             (self._free if request.like is None else self._like).add(checked)
         self._all.add(checked)
-        self._whole.add(checked)
+        self._whole.cases += 1
+        self._whole.programs += checked.compiled if request.fresh or request.until_compiled else 0
         if checked.compiled and not checked.refused and not checked.findings:
-            self._cases[_programs(Case.from_json(checked.case))] = checked.case
-            if len(self._cases) > _KEPT:
-                self._cases.pop(next(iter(self._cases)))
+            key = _programs(Case.from_json(checked.case))
+            for cases in (self._settled, self._unsettled):
+                cases.pop(key, None)
+            self._unsettled[key] = checked.case
+            if len(self._unsettled) > _KEPT:
+                self._unsettled.pop(next(iter(self._unsettled)))
 
     def given(self, request: Round) -> None:
         """Record that a round is handed out."""
@@ -129,12 +136,18 @@ class CompileBudget:
             return RoundPlan()
         new = self._new
         self._new_programs += new
-        if not self._cases or (new and self._new_programs % TOKENS_EVERY):
+        if not (self._settled or self._unsettled) or (new and self._new_programs % TOKENS_EVERY):
             return RoundPlan(fresh=True) if 2 * self._free.compiling > self._free.cases else RoundPlan(until_compiled=True)
-        key = next(iter(self._cases))
-        like = self._cases[key] = self._cases.pop(key)
         alike = not (new or self._tokens_are_free)
-        return RoundPlan(count=5 * ROUND, like=like, alike=alike, until_compiled=not alike)
+        return RoundPlan(count=5 * ROUND, like=self._reused(new=new), alike=alike, until_compiled=not alike)
+
+    def _reused(self, *, new: bool) -> str:
+        """Return the case whose program is reused; with time for a `new` one, preferably one that may need it."""
+        first, second = (self._unsettled, self._settled) if new else (self._settled, self._unsettled)
+        cases = first or second
+        key = next(iter(cases))
+        like = self._settled[key] = cases.pop(key)
+        return like
 
     @property
     def opens(self) -> bool:
@@ -162,7 +175,7 @@ class CompileBudget:
             return True
         each = self._all.programs / self._all.compiling
         programs = self._whole.programs + each * (sum(self._under_way.values()) + 1)
-        return self._share(1) <= (SHARED if FEW * programs <= self._whole.cases else COMPILING)
+        return self._share(1) <= (SHARED if FEW * (programs - FIRST) <= self._whole.cases else COMPILING)
 
     def _share(self, compiling: float) -> float:
         """Return the share of the time that compiling takes with rounds under way and so many more cases that compile."""
