@@ -16,7 +16,7 @@ from mhc.operator import DEFAULT, OPERATORS, STORAGE_DTYPES, Operator, Regime, T
 from mhc.recipe import Recipe
 from mhc.strategies.choice import choice
 from mhc.strategies.layouts import laid_out
-from mhc.strategies.reach import ACTIVE, PERIOD, Reach, model_sizes, own_sizes, rounded_sizes, stretched_sizes
+from mhc.strategies.reach import ACTIVE, PERIOD, Reach, alike_sizes, model_sizes, own_sizes, rounded_sizes, stretched_sizes
 from mhc.strategies.regions import regions
 from mhc.strategies.schedules import schedules, tiles
 from mhc.strategies.shapes import TILES, Limit, plain_shapes
@@ -40,6 +40,7 @@ def cases(
     special: bool = True,
     spaces: Mapping[str, Mapping[str, Sequence[ScheduleValue]]] = MappingProxyType({}),
     like: Case | None = None,
+    alike: bool = False,
     reach: Reach = Reach.USUAL,
     accepts: Callable[[Case], bool] = lambda case: True,
 ) -> Case:
@@ -53,12 +54,13 @@ def cases(
         special: allow NaN, infinities and outliers.
         spaces: declared schedule spaces by implementation.
         like: a case whose dtype, optional tensors and schedules are kept, and the sizes that `Operator.draw_sizes` keeps, so
-            that compiled programs can be reused; for `Reach.USUAL` only.
+            that compiled programs can be reused.
+        alike: the cases also keep the class of its numbers of tokens (`alike_sizes`); for other than `Reach.USUAL` always.
         reach: the kind of sizes. At model sizes, values repeat and few tokens have a gradient, for a cheap reference.
         accepts: returns whether the implementation takes a case. Others are drawn again a few times, then with some sizes
             rounded to multiples of a tile, which kernels ask for; the last one is returned in any case.
     """
-    drawn = partial(_case, draw, OPERATORS[operator], dtypes, max_elements, special, spaces, like, reach)
+    drawn = partial(_case, draw, OPERATORS[operator], dtypes, max_elements, special, spaces, like, alike, reach)
     case = drawn(rounded=False)
     for attempt in range(TRIES):
         if accepts(case):
@@ -92,6 +94,7 @@ def _case(
     special: bool,
     spaces: Mapping[str, Mapping[str, Sequence[ScheduleValue]]],
     like: Case | None,
+    alike: bool,
     reach: Reach,
     *,
     rounded: bool,
@@ -101,7 +104,10 @@ def _case(
     optional = [spec.name for spec in table.drawn if spec.optional]
     absent = frozenset(name for name in optional if not (draw(st.booleans()) if like is None else like.has(name)))
     limit = Limit(table, max_elements, absent)
-    sizes = draw(_sizes(limit, reach, tiles(spaces) or TILES, None if like is None else like.sizes))
+    if like is not None and (alike or reach is not Reach.USUAL):
+        sizes = draw(alike_sizes(limit, like.sizes))
+    else:
+        sizes = draw(_sizes(limit, reach, tiles(spaces) or TILES, None if like is None else like.sizes))
     if rounded:
         sizes = draw(rounded_sizes(limit, sizes))
     present = [spec for spec in table.drawn if spec.name not in absent]

@@ -27,6 +27,7 @@ WIDTHS = (1024, 1280, 1536, 2048, 2560, 3072, 3584, 4096, 5120, 6144, 7168, 8192
 """Widths of models, and sizes of their vocabularies: for an axis that may be so long, beside axes of tokens, where the
 operator names no sizes of its own."""
 
+_TRIES = 8
 _BESIDE = (0, 0, 0, 1, -1)
 _NEAR = ("as it comes", "as it comes", "power", "power", "multiple")
 _GRAINS = (16, 64, 128)
@@ -75,6 +76,34 @@ def own_sizes(
     usual, beside = usual_sizes(tiles), edges(tiles)
     chosen = table.draw_sizes(_Draw(draw), reach.value, max_elements=max_elements, usual=usual, beside=beside, like=like)
     return table.sizes(chosen)
+
+
+def token_class(table: Operator, sizes: Mapping[str, int]) -> tuple[object, ...]:
+    """Return what a program may depend on of the numbers of tokens, of each axis and of all.
+
+    A compiler may know that a number is 1 or a multiple of 16; a kernel may choose its tiles by the next power of 2.
+    """
+    tokens = [sizes[axis] for axis in table.tokens if axis in sizes]
+    return tuple((one == 0, (one - 1).bit_length(), one % 16 == 0) for one in (*tokens, math.prod(tokens)))
+
+
+@st.composite
+def alike_sizes(draw: st.DrawFn, limit: Limit, like: Mapping[str, int]) -> Mapping[str, int]:
+    """Draw the sizes of all symbols like those of a case: numbers of tokens of the same class, and all others equal.
+
+    Where there are more tokens than in that case, the limit holds.
+    """
+    table = limit.table
+    kept = {axis.name: like[axis.name] for axis in table.axes if axis.name in like}
+    tokens = [axis for axis in table.tokens if kept.get(axis, 0) > 1]
+    for _ in range(_TRIES):
+        high = {axis: 1 << (kept[axis] - 1).bit_length() for axis in tokens}
+        sizes = {**kept, **{axis: draw(st.integers(high[axis] // 2 + 1, high[axis])) for axis in tokens}}
+        fewer = math.prod(sizes[axis] for axis in tokens) <= math.prod(kept[axis] for axis in tokens)
+        allowed = limit.fits(sizes) or (fewer and table.problem(sizes) is None)
+        if allowed and token_class(table, sizes) == token_class(table, kept):
+            return table.sizes(sizes)
+    return table.sizes(kept)
 
 
 @st.composite

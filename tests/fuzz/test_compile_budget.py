@@ -13,7 +13,7 @@ from hypothesis import Phase, given, settings
 from mhc import Case, default_case, load
 from mhc.case import with_sizes
 from mhc.fuzz.campaign.campaign import Budget, Campaign
-from mhc.fuzz.campaign.compile_budget import COMPILING, OPENING, CompileBudget, RoundPlan, opening
+from mhc.fuzz.campaign.compile_budget import COMPILING, FEW, FIRST, OPENING, SHARED, CompileBudget, RoundPlan, opening
 from mhc.fuzz.campaign.planner import Subject
 from mhc.fuzz.campaign.pool import Pool
 from mhc.fuzz.campaign.store import FILE, Store
@@ -49,55 +49,155 @@ def checked(case: Case, *, seconds: float, compiled: int) -> Checked:
     return Checked(case=case.json, seconds=spent, compiled=compiled)
 
 
+def learn(budget: CompileBudget, checked: Checked, **fields: Any) -> None:
+    """Give the budget a case of a round, by default of one that is drawn freely."""
+    budget.learn(checked, Round(seed=0, count=ROUND, **fields))
+
+
+def give(budget: CompileBudget, seed: int = 0) -> Round:
+    """Return the next round, which is under way from now on."""
+    plan = budget.next()
+    request = Round(seed=seed, count=plan.count, like=plan.like, fresh=plan.fresh, until_compiled=plan.until_compiled)
+    budget.given(request)
+    return request
+
+
+def compiling(*, programs: int = 4, seconds: float = 1.0) -> CompileBudget:
+    """Return a budget whose every free case compiles, three so far, the first of which is not charged."""
+    budget = CompileBudget()
+    for D in (3, 5, 7):
+        learn(budget, checked(default_case(B=1, S=2, n=1, D=D), seconds=seconds, compiled=programs))
+    return budget
+
+
+def quick(budget: CompileBudget, cases: int, *, seconds: float = 0.03) -> None:
+    """Let so many cases pass that reuse programs."""
+    for _ in range(cases):
+        learn(budget, checked(CASE, seconds=seconds, compiled=0), like=CASE.json, alike=True)
+
+
 def test_a_case_without_times_counts_as_none() -> None:
     """A worker that ended has told none: then nothing was checked, and nothing compiled."""
-    programs = CompileBudget()
-    case = default_case(B=1, S=2, n=1, D=3)
-    programs.learn(checked(case, seconds=1e-3, compiled=1))
-    programs.learn(Checked(case=case.json, seconds={}, compiled=0))
-    assert programs.next().like == case.json, "a second of checking would outweigh a thousandth of compiling"
+    budget = compiling()
+    learn(budget, Checked(case=CASE.json, seconds={}, compiled=0))
+    assert budget.next().like is not None, "a second of checking would outweigh a thousandth of compiling"
+    learn(budget, Checked(case=CASE.json, seconds={}, compiled=2))
+    assert budget.next().like is not None
 
 
-def test_a_case_without_times_compiled_for_none() -> None:
-    programs = CompileBudget()
-    case = default_case(B=1, S=2, n=1, D=3)
-    programs.learn(checked(case, seconds=0.0, compiled=1))
-    programs.learn(Checked(case=case.json, seconds={}, compiled=0))
-    assert programs.next() == RoundPlan()
+def test_until_something_compiles_rounds_are_free_and_end_where_it_does() -> None:
+    budget = CompileBudget()
+    assert budget.next() == RoundPlan(until_compiled=True)
+    learn(budget, checked(CASE, seconds=0.03, compiled=0))
+    assert budget.next() == RoundPlan(until_compiled=True)
 
 
-def test_free_until_compiling_takes_too_much_then_like_what_is_compiled_in_turn() -> None:
-    programs = CompileBudget()
-    assert programs.next() == RoundPlan()
-    one, two = default_case(B=1, S=2, n=1, D=3), default_case(B=1, S=2, n=2, D=3)
-    programs.learn(checked(one, seconds=3.0, compiled=4))
-    programs.learn(checked(two, seconds=3.0, compiled=2))
-    assert [programs.next() for _ in range(3)] == [RoundPlan(count=5 * ROUND, like=case.json) for case in (one, two, one)]
-    programs.learn(checked(default_case(B=2, S=2, n=1, D=3), seconds=6.0 / COMPILING - 6.0, compiled=0))
-    assert programs.next() == RoundPlan()
+def test_workers_that_begin_together_do_not_all_compile_the_simplest_case() -> None:
+    budget = CompileBudget()
+    give(budget, 1)
+    assert budget.next() == RoundPlan(until_compiled=True, skip=1)
+    learn(budget, checked(CASE, seconds=0.03, compiled=0))
+    assert budget.next() == RoundPlan(until_compiled=True), "what is drawn is as ever once something is known"
 
 
-def test_the_first_round_is_of_one_program_and_the_second_free_whatever_that_took() -> None:
-    programs = CompileBudget([OPENING, replace(OPENING, dtype="float16")])
-    assert programs.next() == RoundPlan(like=OPENING.json, opening=True)
-    programs.learn(checked(with_sizes(OPENING, B=2, S=3), seconds=9.0, compiled=4))
-    assert programs.next() == RoundPlan()
-    programs.learn(checked(default_case(), seconds=9.0, compiled=4))
-    assert programs.next().like == with_sizes(OPENING, B=2, S=3).json
+def widths(budget: CompileBudget, count: int) -> list[int]:
+    return [Case.from_json(str(budget.next().like)).sizes["D"] for _ in range(count)]
+
+
+def test_what_compiled_nothing_when_it_was_reused_is_reused_in_turn_and_the_rest_where_there_is_no_such_program() -> None:
+    budget = compiling(seconds=3.0)
+    assert widths(budget, 3) == [3, 3, 3]
+    learn(budget, checked(default_case(B=1, S=2, n=1, D=3), seconds=3.0, compiled=1), like=CASE.json, alike=True)
+    assert widths(budget, 2) == [5, 5]
+    budget._settled.update({other: budget._unsettled.pop(other) for other in list(budget._unsettled)})
+    assert widths(budget, 6) == [5, 7, 3, 5, 7, 3]
+    plan = budget.next()
+    assert (plan.count, plan.fresh) == (5 * ROUND, False)
+
+
+def test_a_new_program_has_half_of_the_time_if_few_are_looked_for_and_a_quarter_if_more_are() -> None:
+    assert (COMPILING, SHARED, FIRST, FEW) == (0.25, 0.5, 100, 40)
+    for looked_for, count, seconds, wanted in (
+        (FIRST - 4, 10, 3.01, True),  # of 4 programs each; with one more 3 s of compiling
+        (FIRST - 4, 10, 2.99, False),
+        (FIRST, 4 * FEW, 3.01, True),
+        (FIRST, 4 * FEW - 4, 3.01, False),
+        (FIRST, 4 * FEW - 4, 9.01, True),
+    ):
+        budget = compiling(programs=4, seconds=1.0)
+        budget._whole.programs = looked_for
+        quick(budget, count, seconds=seconds / count)
+        assert budget.next().fresh is wanted, (looked_for, count, seconds)
+
+
+def test_only_rounds_that_look_for_programs_count_as_such() -> None:
+    budget = CompileBudget()
+    learn(budget, checked(CASE, seconds=1.0, compiled=2), fresh=True)
+    learn(budget, checked(CASE, seconds=1.0, compiled=3), until_compiled=True)
+    learn(budget, checked(CASE, seconds=1.0, compiled=5), like=CASE.json, alike=True)
+    assert (budget._whole.programs, budget._whole.cases, budget._all.programs) == (5, 3, 10)
+
+
+def test_programs_under_way_count_until_their_rounds_end() -> None:
+    budget = compiling(programs=1, seconds=1.0)
+    quick(budget, 200, seconds=3.9 / 200)
+    first = give(budget, 1)
+    assert first.fresh
+    assert not budget.next().fresh, "with two more, 4 s of 7.9"
+    budget.ended(first)
+    assert budget.next().fresh
+
+
+def test_every_fourth_new_program_is_one_for_other_numbers_of_tokens() -> None:
+    budget = compiling(programs=1)
+    learn(budget, checked(CASE, seconds=0.1, compiled=1), like=CASE.json)
+    quick(budget, 1000, seconds=0.02)
+    budget._free.compiling = budget._free.cases = 1000  # no more free rounds
+    plans = [budget.next() for _ in range(8)]
+    assert [plan.fresh for plan in plans] == [True, True, True, False] * 2
+    assert all(plan.like and plan.until_compiled and not plan.alike for plan in plans if not plan.fresh)
+
+
+def test_numbers_of_tokens_are_kept_where_others_need_programs_and_only_there() -> None:
+    for compiled, wanted in ((1, (True, False)), (0, (False, True))):
+        budget = compiling(seconds=3.0)
+        learn(budget, checked(CASE, seconds=0.03, compiled=compiled), like=CASE.json)
+        plan = budget.next()
+        assert (plan.alike, plan.until_compiled) == wanted
+    for _ in range(99):
+        learn(budget, checked(CASE, seconds=0.0, compiled=0), like=CASE.json)
+    learn(budget, checked(CASE, seconds=0.0, compiled=1), like=CASE.json)
+    assert not budget.next().alike, "once in a hundred cases is rare"
+
+
+def test_where_most_free_cases_need_no_program_new_ones_are_looked_for_among_them() -> None:
+    budget = compiling(programs=1, seconds=9.0)
+    for _ in range(10):
+        learn(budget, checked(CASE, seconds=0.03, compiled=0))
+    quick(budget, 1000, seconds=0.05)
+    assert budget.next() == RoundPlan(until_compiled=True)
+    quick(budget, 10_000)
+    assert budget.next() == RoundPlan(), "compiling is cheap now"
+
+
+def test_the_first_round_is_of_one_program_and_ends_where_it_compiles() -> None:
+    budget = CompileBudget([OPENING, replace(OPENING, dtype="float16")])
+    assert budget.next() == RoundPlan(like=OPENING.json, opening=True, until_compiled=True)
+    learn(budget, checked(with_sizes(OPENING, B=2, S=3), seconds=9.0, compiled=4), like=OPENING.json)
+    assert budget.next() == RoundPlan(until_compiled=True), "another program at once, whatever the first took"
+    learn(budget, checked(default_case(), seconds=9.0, compiled=4))
+    assert budget.next().like == with_sizes(OPENING, B=2, S=3).json
 
 
 def test_slow_cases_that_compile_nothing_open_in_every_dtype_and_quick_ones_in_one() -> None:
     openings = opening(replace(load("manual"), dtypes=("bfloat16", "float32")))
-    for seconds, wanted in (
-        (0.7, [RoundPlan(like=openings[1].json, opening=True), RoundPlan()]),
-        (0.03, [RoundPlan(), RoundPlan()]),
-    ):
-        programs = CompileBudget(openings)
-        assert [programs.next(), programs.next()] == [RoundPlan(like=openings[0].json, opening=True), RoundPlan()], (
-            "nothing is known"
-        )
-        programs.learn(checked(OPENING, seconds=seconds, compiled=0))
-        assert [programs.next(), programs.next()] == wanted
+    for seconds, more in ((0.7, True), (0.03, False)):
+        budget = CompileBudget(openings)
+        assert budget.next().like == openings[0].json
+        assert not budget.next().opening, "nothing is known"
+        learn(budget, checked(OPENING, seconds=seconds, compiled=0))
+        assert [budget.opens, budget.next().like] == [more, openings[1].json if more else None]
+        assert not budget.opens
 
 
 def test_openings_have_the_dtypes_that_are_taken_the_simplest_first() -> None:
@@ -108,13 +208,14 @@ def test_openings_have_the_dtypes_that_are_taken_the_simplest_first() -> None:
         assert drawn[0] == ("float32" if "float32" in dtypes else "bfloat16")
 
 
-def test_without_compiling_and_without_a_program_that_worked_it_stays_free() -> None:
-    programs = CompileBudget()
-    programs.learn(checked(default_case(), seconds=9.0, compiled=0))
-    assert programs.next() == RoundPlan()
-    refused = checked(default_case(), seconds=9.0, compiled=1)
-    programs.learn(Checked(case=refused.case, seconds=refused.seconds, compiled=1, refused="odd D"))
-    assert programs.next() == RoundPlan()
+def test_without_compiling_and_without_a_program_that_worked_nothing_is_reused() -> None:
+    budget = CompileBudget()
+    learn(budget, checked(default_case(), seconds=9.0, compiled=0))
+    assert budget.next().like is None
+    bad = checked(default_case(), seconds=9.0, compiled=1)
+    for what in ({"refused": "odd D"}, {"findings": (WRONG,)}):
+        learn(budget, Checked(case=bad.case, seconds=bad.seconds, compiled=1, **what))
+        assert budget.next().like is None
 
 
 def test_cases_like_another_differ_in_what_programs_do_not_depend_on() -> None:
@@ -208,39 +309,27 @@ def test_what_triton_compiles_is_counted_and_what_its_cache_has_is_not(tmp_path:
     assert (done.stdout, done.returncode) == ("1 [False, True]\n", 0), done.stderr
 
 
-def result(case: Case, *, checking: float = 1.0, compiling: float = 0.0, compiled: int = 0, **fields: Any) -> Checked:
-    return Checked(case=case.json, seconds={"checking": checking, "compiling": compiling}, compiled=compiled, **fields)
-
-
-def test_programs_are_shared_where_compiling_takes_more_than_a_quarter() -> None:
-    assert COMPILING == 0.25
-    for compiling, wanted in ((1.0, RoundPlan()), (1.1, RoundPlan(count=50, like=CASE.json))):
-        programs = CompileBudget()
-        programs.learn(result(CASE, checking=compiling, compiling=compiling, compiled=1))
-        programs.learn(result(CASE, checking=4.0 - compiling))
-        assert programs.next() == wanted
-    failing = CompileBudget()
-    failing.learn(result(CASE, checking=1.0, compiling=1.0, compiled=1, findings=(WRONG,)))
-    assert failing.next() == RoundPlan(), "what failed is no program to go on with"
-    other = replace(CASE, schedules={"mine": {"BLOCK": 8}})
-    each = CompileBudget()
-    for case in (CASE, other, default_case(B=2, S=2, n=1, D=2, dtype="float16")):
-        each.learn(result(case, compiling=1.0, compiled=1))
-    assert [each.next().like for _ in range(4)] == [
-        *(CASE.json, other.json, default_case(B=2, S=2, n=1, D=2, dtype="float16").json, CASE.json)
-    ]
+def test_programs_differ_by_schedule_dtype_width_and_class_of_tokens_and_64_are_kept() -> None:
+    short = default_case(B=2, S=2, n=1, D=2, dtype="float16")
+    different = [CASE, replace(CASE, schedules={"mine": {"BLOCK": 8}}), short, with_sizes(short, S=9)]
+    budget = CompileBudget()
+    for case in (*different, with_sizes(short, S=10), CASE):
+        learn(budget, checked(case, seconds=1.0, compiled=1))
+    assert [*budget._unsettled.values()] == [
+        *(case.json for case in (different[1], short, with_sizes(short, S=10), CASE))
+    ], "17 to 32 tokens are of one class; what compiled last comes last"
     many = CompileBudget()
     for width in range(1, 67):
-        many.learn(result(default_case(D=width), compiling=1.0, compiled=1))
-    likes = {Case.from_json(str(many.next().like)).sizes["D"] for _ in range(70)}
-    assert likes == set(range(3, 67)), "64 are kept, the least recently used go"
+        learn(many, checked(default_case(D=width), seconds=1.0, compiled=1))
+    kept = {Case.from_json(text).sizes["D"] for text in many._unsettled.values()}
+    assert kept == set(range(3, 67)), "the least recently used go"
 
 
 def test_where_cases_are_slow_and_nothing_is_compiled_more_rounds_open() -> None:
     other = replace(OPENING, dtype="float16")
     for checking, wanted in ((0.25, False), (0.26, True)):
-        programs = CompileBudget([OPENING, other])
-        assert programs.next().opening
-        programs.learn(result(CASE, checking=checking))
-        assert programs.next().opening is wanted
+        budget = CompileBudget([OPENING, other])
+        assert budget.next().opening
+        learn(budget, checked(CASE, seconds=checking, compiled=0))
+        assert budget.next().opening is wanted
     assert (OPENING.sizes["n"], OPENING.sizes["D"], OPENING.dtype) == (4, 40, "float32")

@@ -99,9 +99,45 @@ def test_what_a_case_compiled_counts_against_the_rounds_that_compile(tmp_path: P
     one = planner(tmp_path)
     _, request = one.next(["mine"])
     learned: list[int] = []
-    one._compile_budgets["mine"].learn = lambda checked: learned.append(checked.compiled)  # type: ignore[method-assign]
+    budgets = one._compile_budgets["mine"]
+    budgets[Reach.USUAL].learn = lambda checked, request: learned.append(checked.compiled)  # type: ignore[method-assign]
     learn(one, request, compiled=3)
-    assert learned == [3]
+    learn(one, replace(request, reach=Reach.MODEL), compiled=2)
+    assert learned == [3], "each reach has its own"
+    assert budgets[Reach.MODEL]._all.programs == 2
+    assert budgets[Reach.USUAL]._whole is budgets[Reach.MODEL]._whole
+
+
+def test_a_round_is_under_way_for_its_compile_budget_until_it_ends(tmp_path: Path) -> None:
+    one = planner(tmp_path)
+    under_way = one._compile_budgets["mine"][Reach.USUAL]._under_way
+    name, request = one.next(["mine"])
+    assert [*under_way] == [request.seed]
+    one.not_given(name, request)
+    assert not under_way
+    one.next(["mine"])
+    one.interrupted(slot(request, begun=4), novel=False)
+    assert not under_way
+    rest = one.next(["mine"])[1]
+    assert (rest.skip, [*under_way]) == (4, [request.seed])
+    one.ended(slot(rest), novel=False)
+    assert not under_way
+
+
+def test_a_far_round_reuses_programs_of_its_reach_and_a_fresh_one_is_beside_what_is_covered(tmp_path: Path) -> None:
+    one = planner(tmp_path)
+    one._compile_budgets["mine"][Reach.USUAL]._opening.clear()
+    one._size_budgets["mine"].next = lambda: (Reach.MODEL, 1 << 18)  # type: ignore[method-assign]
+    far = Round(seed=0, count=5, reach=Reach.MODEL)
+    for _ in range(3):
+        learn(one, far, "often", "seldom", compiled=1, seconds={"checking": 60.0, "compiling": 60.0})
+    learn(one, far, "often")
+    reused = one.next(["mine"])[1]
+    assert (reused.like, reused.reach, reused.covered) == (CASE.json, Reach.MODEL, frozenset())
+    for _ in range(40):
+        learn(one, replace(far, like=CASE.json, alike=True), seconds={"checking": 15.0})
+    fresh = one.next(["mine"])[1]
+    assert (fresh.fresh, fresh.like, fresh.covered) == (True, None, frozenset({"often"}))
 
 
 def test_cases_that_are_left_count_those_under_way(tmp_path: Path) -> None:

@@ -21,7 +21,8 @@ from mhc.fuzz.worker.protocol import Begun, Checked, Done, Message, Round, Runni
 from mhc.fuzz.worker.session import run_session, summarise
 from mhc.oracles import refusal
 from mhc.oracles.verdict import failed, not_applicable, passed
-from mhc.strategies.regions import regions
+from mhc.strategies.reach import token_class
+from mhc.strategies.regions import labels, regions
 from mhc.strategies.rounds import quiet
 from tests.support.helpers import altered
 
@@ -211,7 +212,7 @@ def test_a_guided_round_is_longer_and_looks_for_large_errors_and_rare_regions(mo
         asked.append((count, phases))
         return quiet(count, phases=phases)
 
-    monkeypatch.setattr(session, "quiet", settings)
+    monkeypatch.setattr("mhc.strategies.rounds.quiet", settings)
     monkeypatch.setattr(hypothesis, "target", lambda value, label: targets.append((value, label)))
     told, _ = sent(MANUAL, count=7)
     assert asked.pop() == (7, (Phase.generate,))
@@ -310,3 +311,39 @@ def test_drawing_is_what_is_left_beside_checking(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(session, "check", slowly)
     told, _ = sent(MANUAL)
     assert told[-1] == Done(drawing=0.0)
+
+
+def test_what_follows_the_first_case_that_compiles_is_not_judged_where_the_round_ends_there() -> None:
+    compiled = 0
+
+    def forward(x: Any, *arguments: Any, **keywords: Any) -> Any:
+        nonlocal compiled
+        compiled += x.numel() > 1
+        assert MANUAL.forward is not None
+        return MANUAL.forward(x, *arguments, **keywords)
+
+    compiler = replace(MANUAL, forward=forward, compiles=lambda: compiled)
+    ended, _ = sent(compiler, until_compiled=True, count=20)
+    counts = [one.compiled > 0 for one in of(Checked, ended)]
+    assert counts == [False] * (len(counts) - 1) + [True]
+    assert len(counts) < 20
+    assert isinstance(ended[-1], Done)
+    assert len(of(Checked, sent(compiler, count=20)[0])) == 20
+    assert len(of(Checked, sent(MANUAL, until_compiled=True, count=20)[0])) == 20
+
+
+def test_the_cases_of_a_fresh_program_share_it_and_lie_beside_what_is_covered() -> None:
+    def drawn(seed: int, covered: frozenset[str]) -> list[Case]:
+        told, _ = sent(MANUAL, seed=seed, count=4, fresh=True, covered=covered)
+        return [Case.from_json(one.case) for one in of(Checked, told)]
+
+    every = frozenset(labels(MANUAL.table))
+    for seed in range(4):
+        cases = drawn(seed, every - {"dtype: float64"})
+        assert {(case.sizes["n"], case.sizes["D"], case.dtype, case.has("gamma")) for case in cases} == {
+            (cases[0].sizes["n"], cases[0].sizes["D"], "float64", cases[0].has("gamma"))
+        }
+        assert len({token_class(case.table, case.sizes) for case in cases}) == 1
+        assert len({case.json for case in cases}) == 4
+    widths = {drawn(seed, every)[0].sizes["D"] for seed in range(6)}
+    assert len(widths) > 2, "not always the simplest, where all regions are covered"

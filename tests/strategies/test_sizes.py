@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from mhc import operator
+from mhc.operator import OPERATORS
 from mhc.strategies import cases as cases_
-from mhc.strategies import reach, shapes, values
+from mhc.strategies import reach, rounds, shapes, values
 from mhc.strategies.reach import log_uniform, model_sizes, rounded_sizes, stretched_sizes
 from mhc.strategies.rounds import quiet
 from mhc.strategies.shapes import Limit, plain_shapes, present_axes, usual_sizes
@@ -241,3 +242,34 @@ def test_a_tensor_without_elements_has_no_literal() -> None:
     found = hypothesis.find(values.special_values(TensorSpec("x", ("T", "D")), (3, 0)), lambda _: True, settings=quiet(1))
     assert found == hypothesis.find(values.one_hot((0,)), lambda _: True, settings=quiet(1)) == ()
     assert hypothesis.find(values.one_hot(()), lambda _: True, settings=quiet(1)) == (((), 1.0),)
+
+
+@pytest.mark.parametrize(
+    ("table", "like", "wanted"),
+    [
+        (declared_wide, {"T": 20, "D": 7}, {*range(17, 33)} - {32}),
+        (declared_wide, {"T": 48, "D": 7}, {48, 64}),
+        (declared_wide, {"T": 1, "D": 7}, {1}),
+        (declared_wide, {"T": 0, "D": 7}, {0}),
+        (declared_wide, {"T": 600, "D": 7}, {size for size in range(513, 1001) if size % 16}),
+        (declared_matrix, {"M": 20, "N": 3}, {20}),
+    ],
+)
+def test_sizes_like_others_keep_what_programs_depend_on(table: Any, like: Any, wanted: set[int]) -> None:
+    """A kernel may depend on whether there is one token, on the next power of 2, and on whether 16 divides the number."""
+    sizes = rounds.drawn(reach.alike_sizes(Limit(table, 1 << 20), like), 300, 0)
+    assert {one[next(iter(like))] for one in sizes} <= wanted
+    assert len({one[next(iter(like))] for one in sizes}) >= min(len(wanted), 12)
+    assert {tuple(one[axis] for axis in like if axis != "T") for one in sizes} == {
+        tuple(size for axis, size in like.items() if axis != "T")
+    }
+    assert all(one == table.sizes(one) for one in sizes)
+
+
+def test_sizes_like_others_keep_the_class_of_all_tokens_and_the_limit() -> None:
+    table = OPERATORS["mhc_pre"]
+    like = {"B": 5, "S": 21, "n": 2, "D": 8}
+    tight, wide = (rounds.drawn(reach.alike_sizes(Limit(table, most), like), 200, 0) for most in (16, 1 << 20))
+    assert {(7, 18), (5, 25), (6, 17)} <= {(one["B"], one["S"]) for one in wide}
+    assert {reach.token_class(table, one) for one in wide} == {reach.token_class(table, like)}
+    assert max(one["B"] * one["S"] for one in tight) == 105, "no more tokens than there"

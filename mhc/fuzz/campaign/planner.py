@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mhc.fuzz.campaign.compile_budget import CompileBudget, opening
+from mhc.fuzz.campaign.compile_budget import CompileBudget, Counts, opening
 from mhc.fuzz.campaign.pool import Slot
 from mhc.fuzz.campaign.scheduler import Scheduler
 from mhc.fuzz.campaign.size_budget import SizeBudget
@@ -37,7 +37,7 @@ class Planner:
     """Plans the rounds of every implementation.
 
     The rounds of each implementation have the seeds `seed`, `seed + 1`, ..., so that all draw the same cases. It opens with
-    rounds of one program each (`mhc.fuzz.campaign.compile_budget.opening`).
+    rounds of one program each (`mhc.fuzz.campaign.compile_budget.opening`). Each reach has a compile budget of its own.
 
     Args:
         limit: cases on each implementation. under_way: returns the cases that busy slots may still judge, by name.
@@ -67,9 +67,11 @@ class Planner:
         seeds: Mapping[str, int] = store.meta().get("seeds", {})
         self._seeds = {name: seeds.get(name, seed) for name in names}
         self._rounds: Counter[str] = Counter()
-        self._compile_budgets = {
-            one.name: CompileBudget(() if one.name in seeds else opening(one.implementation)) for one in subjects
-        }
+        self._compile_budgets: dict[str, dict[Reach, CompileBudget]] = {}
+        for one in subjects:
+            whole, begin = Counts(), () if one.name in seeds else opening(one.implementation)
+            budgets = {reach: CompileBudget(begin if reach is Reach.USUAL else (), whole) for reach in Reach}
+            self._compile_budgets[one.name] = budgets
         self._size_budgets = {name: SizeBudget(max_elements, largest, device, memory) for name in names}
         self._regions = {name: Counter[str]() for name in names}
         for name, label, n in store.table("regions"):
@@ -97,36 +99,46 @@ class Planner:
         if self._waiting[name]:
             rest = self._waiting[name].pop()
             self._size_budgets[name].goes_on(rest.reach)
+            self._compile_budgets[name][rest.reach].given(rest)
             return name, rest
         seed = self._seeds[name]
         self._seeds[name] = seed + 1
         self._rounds[name] += 1
         self._store.set_meta(seeds=self._seeds)
-        plan, sizes = self._compile_budgets[name].next(), self._size_budgets[name]
-        usual = plan.opening or name in self._of_programs  # a program has no size to stretch
+        budgets, sizes = self._compile_budgets[name], self._size_budgets[name]
+        usual = budgets[Reach.USUAL].opens or name in self._of_programs  # a program has no size to stretch
         reach, elements = (Reach.USUAL, sizes.most) if usual else sizes.next()
+        plan = budgets[reach].next()
         count, rare = plan.count if reach is Reach.USUAL else sizes.count(reach), None
         guided = reach is Reach.USUAL and not plan.opening and self._rounds[name] % _GUIDED_EVERY == 0
         if guided and self._limit == float("inf"):
             rare = frozenset(label for label, n in self._regions[name].items() if n <= _RARE)
             count = 5 * ROUND
-        return name, Round(
+        request = Round(
             seed=seed,
-            count=int(min(count, self.left(name))),
+            count=int(min(count, self.left(name))) + plan.skip,
+            skip=plan.skip,
             max_elements=elements,
             reach=reach,
             rare=rare,
-            like=plan.like if reach is Reach.USUAL else None,
+            like=plan.like,
+            alike=plan.alike,
+            fresh=plan.fresh,
+            covered=frozenset(label for label, n in self._regions[name].items() if plan.fresh and n > _RARE),
+            until_compiled=plan.until_compiled,
         )
+        budgets[reach].given(request)
+        return name, request
 
     def not_given(self, name: str, request: Round) -> None:
         """Take back a round that could not be handed out."""
         self._waiting[name].append(request)
+        self._compile_budgets[name][request.reach].ended(request)
         self._scheduler.done(name, 0.0, novel=False)
 
     def learn(self, name: str, request: Round, checked: Checked) -> bool:
         """Record a judged case. Return whether it lies in a region without a case so far."""
-        self._compile_budgets[name].learn(checked)
+        self._compile_budgets[name][request.reach].learn(checked, request)
         checking, running = (checked.seconds.get(what, 0.0) for what in ("checking", "running"))
         self._size_budgets[name].learn(checking, request.reach, running=running, compiled=bool(checked.compiled))
         self.drawn(name)
@@ -143,6 +155,7 @@ class Planner:
         """Record the end of a slot's round, whose time counts from now on as spent."""
         if isinstance(slot.request, Round):
             self._size_budgets[slot.name].ended(slot.request.reach)
+            self._compile_budgets[slot.name][slot.request.reach].ended(slot.request)
             self._scheduler.done(slot.name, time.monotonic() - slot.since, novel=novel, crashed=crashed)
 
     def interrupted(self, slot: Slot, *, novel: bool, crashed: bool = False) -> None:

@@ -41,7 +41,10 @@ class Round:
         count: cases to draw at most. skip: how many of them are only drawn, since they ran before.
         rare: labels of regions to look for; with them a round is longer and guided.
         reach: how far sizes reach.
-        like: JSON of a case; those of the round differ from it in nothing that compiled programs depend on.
+        like: JSON of a case; those of the round differ from it in nothing that compiled programs depend on, except tokens.
+        alike: nor do numbers of tokens differ in what programs may depend on (`mhc.strategies.reach.token_class`).
+        fresh: the worker looks for a case beside the regions `covered`, and the cases of the round are alike to that.
+        until_compiled: what follows the first case that compiles something is not judged.
         found: minimal findings on programs, of all workers; they are not minimised again.
     """
 
@@ -51,6 +54,10 @@ class Round:
     max_elements: int = 1 << 15
     rare: frozenset[str] | None = None
     like: str | None = None
+    alike: bool = False
+    fresh: bool = False
+    covered: frozenset[str] = frozenset()
+    until_compiled: bool = False
     reach: Reach = Reach.USUAL
     found: tuple[Finding, ...] = ()
 

@@ -10,7 +10,7 @@ import torch
 from hypothesis import Phase
 from hypothesis.strategies import SearchStrategy
 
-from mhc.case import Case
+from mhc.case import Case, default_case
 from mhc.fuzz.check.check import Judgement, check
 from mhc.fuzz.check.differential import RunningPeer, compared
 from mhc.fuzz.check.level import Level
@@ -22,13 +22,14 @@ from mhc.implementation import Implementation
 from mhc.oracles import liveness, refusal
 from mhc.oracles.judge import outcomes
 from mhc.oracles.verdict import Status, Verdict
+from mhc.strategies import rounds
 from mhc.strategies.cases import cases_of
 from mhc.strategies.regions import regions
-from mhc.strategies.rounds import quiet
 
 GUIDED = 50
 """Cases of a round that looks for large |error| / bound and rare regions; Hypothesis climbs only in longer ones."""
 
+_CANDIDATES = 20  # cases that are drawn for a fresh program
 _LOCATED = 8  # times; of several that fail in a case, the campaign takes the first that it does not know
 _WORST = 1e30  # Hypothesis takes no infinity, which a wrong value has where the bound is 0
 
@@ -49,9 +50,11 @@ def run_session(
         located: how often this process has located each failure, which a campaign needs once.
     """
     located = Counter() if located is None else located
+    started = time.perf_counter()
+    like = _like(implementation, device, request)
     checking = 0.0
     drawn = 0
-    lost = False
+    lost = compiled = False
     faults: list[BaseException] = []
 
     def wanted(verdict: Verdict) -> bool:
@@ -60,10 +63,10 @@ def run_session(
         return located[key] <= _LOCATED
 
     def body(case: Case) -> None:
-        nonlocal checking, drawn, lost
+        nonlocal checking, drawn, lost, compiled
         number = drawn
         drawn += 1
-        if lost or not request.skip <= number < request.count:
+        if lost or (compiled and request.until_compiled) or not request.skip <= number < request.count:
             return
         send(Begun(case=case.json, number=number))
         clock, before = _clock(send), compile_count(implementation)
@@ -71,6 +74,7 @@ def run_session(
         checking += clock.checking
         checked = summarise(spec, implementation, judged, clock, compile_count(implementation) - before, peers)
         send(checked)
+        compiled |= checked.compiled > 0
         lost = device_lost(judged.verdicts)
         if lost:
             gc.disable()  # to free what lies on a lost device may abort the process before it has sent all results
@@ -85,8 +89,7 @@ def run_session(
             except BaseException as error:  # what a kernel left running may raise anything, anywhere
                 faults.append(error)
 
-    drawn_from = hypothesis.given(_strategy(implementation, device, request))
-    started = time.perf_counter()
+    drawn_from = hypothesis.given(_strategy(implementation, device, request, like))
     hypothesis.seed(request.seed)(_configured(request)(drawn_from(test)))()
     if faults:
         raise faults[0]
@@ -119,7 +122,7 @@ def run_check(
 def _configured(request: Round) -> hypothesis.settings:
     guided = request.rare is not None
     phases = (Phase.generate, Phase.target) if guided else (Phase.generate,)
-    return quiet(max(request.count, GUIDED if guided else 0), phases=phases)
+    return rounds.quiet(max(request.count, GUIDED if guided else 0), phases=phases)
 
 
 def _clock(send: Callable[[Message], None]) -> Timing:
@@ -127,9 +130,26 @@ def _clock(send: Callable[[Message], None]) -> Timing:
     return Timing(on_run=lambda nth: send(Running(nth=nth)), on_ran=lambda: send(Ran()))
 
 
-def _strategy(implementation: Implementation, device: str, request: Round) -> SearchStrategy[Case]:
-    like = None if request.like is None else Case.from_json(request.like)
-    return cases_of(implementation, device, max_elements=request.max_elements, like=like, reach=request.reach)
+def _strategy(implementation: Implementation, device: str, request: Round, like: Case | None) -> SearchStrategy[Case]:
+    alike = request.alike or request.fresh
+    return cases_of(implementation, device, max_elements=request.max_elements, like=like, alike=alike, reach=request.reach)
+
+
+def _like(implementation: Implementation, device: str, request: Round) -> Case | None:
+    """Return the case whose programs the cases of a round share: the one given, or for a fresh program one that is drawn."""
+    if request.like is not None:
+        return Case.from_json(request.like)
+    if not request.fresh:
+        return None
+    several: list[Case] = rounds.drawn(_strategy(implementation, device, request, None), _CANDIDATES, request.seed)
+    return max(reversed(several), key=lambda case: len(_kept(case) - request.covered))  # the first ones are too simple
+
+
+def _kept(case: Case) -> frozenset[str]:
+    """Return the regions of a case that are those of its sizes, dtype and optional tensors."""
+    absent = frozenset(spec.name for spec in case.table.drawn if not case.has(spec.name))
+    sizes = {name: case.sizes[name] for name in case.axes}
+    return regions(default_case(operator=case.operator, dtype=case.dtype, absent=absent, **sizes)) & regions(case)
 
 
 def _climb(checked: Checked, rare: frozenset[str]) -> None:
