@@ -43,6 +43,21 @@ def test_tf32_at_a_size_that_hides_it_from_the_bound() -> None:
     assert ("precision", "h_mix", "imprecise") in gate_symptoms(precision.GATE, wrong, case)
 
 
+def test_where_all_tokens_are_rounded_alike_a_correct_kernel_passes() -> None:
+    """One column: x * inv_rms is 1 or -1 in every token, and so is the error of what follows."""
+    case = default_case(B=1, S=234, n=1, D=1, dtype="float32", absent=frozenset({"gamma"}))
+    for seed, (name, kind) in enumerate(
+        (("x", "normal"), ("phi", "normal"), ("alpha", "column_scaled"), ("bias", "constant"))
+    ):
+        case = with_tensor(case, name, kind=kind, seed=35081 + seed)
+    assert not gate_symptoms(precision.GATE, MANUAL, case)
+    repeated = precision.repetitions(torch.tensor([1.0, 1.0 + 2**-30, -1.0]))
+    assert sorted(repeated.tolist()) == [1, 2]
+    one = torch.ones(234, dtype=torch.float64)
+    assert allowed(0 * one, one, repeated=torch.ones(234)) == allowed(0 * one, one)
+    assert allowed(0 * one, one, repeated=torch.tensor([234])) == pytest.approx(allowed(one, one), rel=0.01)
+
+
 SIZES = {"wide": (2, 1, 4096), "long": (2048, 1, 16)}
 
 
@@ -88,17 +103,18 @@ def test_what_it_does_not_judge() -> None:
 
 
 def test_a_failure_says_how_far_and_of_how_many() -> None:
-    wanted = DeviationNumber(torch.ones(100).double(), torch.full((100,), 0.25).double(), FLOAT32)
-    got = torch.ones(100)
-    got[7] = 11.0
+    value = 1 + torch.arange(100) / 128  # numbers that differ, so that their errors are their own
+    wanted = DeviationNumber(value.double(), torch.full((100,), 0.25).double(), FLOAT32)
+    got = value.clone()
+    got[7] = 11.0546875
     verdict = judge_tensor("y", got, wanted)
     assert (verdict.oracle, verdict.symptom, verdict.ratio) == ("precision", "imprecise", None)
     assert verdict.message == (
-        "y[7] = 11, float64 1, bound 0.372; error / standard deviation of 100 elements: 4, at most 1.49"
+        "y[7] = 11.0546875, float64 1.0546875, bound 0.372; error / standard deviation of 100 elements: 4, at most 1.49"
     )
     got[7] = torch.nan
     assert judge_tensor("y", got, wanted).status is Status.FAIL
-    got[7] = 1.0
+    got[7] = value[7]
     assert judge_tensor("y", got, wanted).status is Status.PASS
 
 

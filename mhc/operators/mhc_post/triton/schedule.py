@@ -44,7 +44,8 @@ def plan(stage: str, N: int, n: int, C: int, chip: Chip, schedule: Schedule) -> 
         return int(schedule.get(f"{stage}_{name}", default))
 
     if stage == "forward":
-        streams, warps, each = 1, 4, 4
+        # eight columns a thread: 16-byte loads, in the layout in which y is stored
+        streams, warps, each = (1, 1, 8) if n <= 8 else (1, 4, 4)
     else:
         # n * streams sums a thread and column; a single warp adds them up without barriers
         streams = power_of_2(n, 1, 16 if chip.interpreted else 4)

@@ -10,7 +10,7 @@ from mhc.operators.mhc_pre.device import Chip
 from mhc.operators.mhc_pre.selection import Problem, power_of_2, problem_of, unsupported
 from mhc.operators.mhc_pre.triton.heuristics import backward_plan, backward_schedule, forward_plan
 from mhc.operators.mhc_pre.triton.schedule import BackwardSchedule, ForwardSchedule
-from mhc.operators.mhc_pre.triton.selection import BACKWARD, FORWARD, WHOLE, stage_bytes
+from mhc.operators.mhc_pre.triton.selection import BACKWARD, FORWARD, WHOLE, hopper_stages
 
 # A step takes some milliseconds there, and a case has a minute.
 INTERPRETED_STEPS = 512
@@ -47,7 +47,7 @@ def unfit(case: Case, schedule: Mapping[str, ScheduleValue], chip: Chip) -> str 
     if forward.mode == "hopper":
         if forward.block_tokens not in {128, 256}:
             return f"forward_mode hopper takes forward_block_tokens 128 or 256, was {forward.block_tokens}"
-        stages = (chip.shared - 2048) // stage_bytes(problem.M, forward.block_tokens)
+        stages = hopper_stages(problem, forward.block_tokens)
         if not 2 <= forward.stages <= stages:
             return f"forward_mode hopper takes forward_stages of 2 to {stages} there, was {forward.stages}"
     limits = {

@@ -10,7 +10,7 @@ import torch
 from mhc.case import ScheduleValue
 from mhc.operators.mhc_pre.selection import Problem, balanced_splits, default_kernel, pinned, power_of_2, unsupported
 from mhc.operators.mhc_pre.triton.schedule import BackwardSchedule, ForwardSchedule
-from mhc.operators.mhc_pre.triton.selection import BACKWARD, FORWARD, WHOLE, pieces, stage_bytes
+from mhc.operators.mhc_pre.triton.selection import BACKWARD, FORWARD, WHOLE, hopper_stages, pieces
 
 
 @functools.lru_cache(maxsize=4096)
@@ -126,7 +126,7 @@ def _hopper(problem: Problem) -> ForwardSchedule:
         mode="hopper",
         block_tokens=tokens,
         splits=min(range(1, max(2, min(16, K // 512) + 1)), key=cost),
-        stages=min(6, (chip.shared - 2048) // stage_bytes(M, tokens)),
+        stages=min(6, hopper_stages(problem, tokens)),
         **finish,
     )
 
@@ -291,7 +291,10 @@ def _wide(problem: Problem, gates: Mapping[str, Any]) -> BackwardSchedule:
 def forward_plan(problem: Problem, schedule: Mapping[str, ScheduleValue]) -> ForwardSchedule:
     """Return what runs where a case pins `schedule`: the defaults of the mode pinned, and the rest of `schedule`."""
     mode = schedule.get("forward_mode")
-    return pinned(forward_schedule(problem, None if mode is None else str(mode)), "forward", schedule)
+    plan = pinned(forward_schedule(problem, None if mode is None else str(mode)), "forward", schedule)
+    if plan.mode == "hopper" and "forward_stages" not in schedule:  # larger tiles leave room for fewer
+        return replace(plan, stages=min(plan.stages, hopper_stages(problem, plan.block_tokens)))
+    return plan
 
 
 def backward_plan(problem: Problem, schedule: Mapping[str, ScheduleValue]) -> BackwardSchedule:

@@ -72,10 +72,10 @@ def pieces(M: int, tokens: int, least: int = 8) -> tuple[int, int, int]:
     raise AssertionError
 
 
-def stage_bytes(M: int, tokens: int) -> int:
-    """Return the shared memory that a step of the hopper forward takes: 64 elements of K of x, and of the terms of phi."""
-    _, a, b = pieces(M, tokens)
-    return 2 * 64 * (tokens + 3 * a + 4 * b)
+def hopper_stages(problem: Problem, tokens: int) -> int:
+    """Return the most steps of the hopper forward that shared memory holds: 64 of K, of x and of the terms of phi."""
+    _, a, b = pieces(problem.M, tokens)
+    return (problem.chip.shared - 2048) // (2 * 64 * (tokens + 3 * a + 4 * b))
 
 
 _RESIDENT = (

@@ -1,4 +1,4 @@
-"""Schedules of Sinkhorn's kernels: how many matrices a program takes. They change speed alone."""
+"""Schedules of Sinkhorn's kernels: how many matrices a program takes. They change speed and, compiled, the order of sums."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,8 +7,8 @@ from mhc.case import Case, Schedule, ScheduleValue
 from mhc.operators.mhc_pre.device import Chip
 from mhc.operators.mhc_pre.selection import pinned, power_of_2
 
-ELEMENTS = 512
-"""Of the matrices of a warp: 16 a thread."""
+ELEMENTS, FEWEST = 512, 32
+"""Of the matrices of a warp: 16 a thread, or as few as 1 where there are too few warps to hide what each waits for."""
 INTERPRETED = 1 << 16  # elements: Python runs every operation, so few programs
 INTERPRETED_PROGRAMS = 16  # some 40 ms each for a backward, and a case has a minute
 MOST = 4
@@ -32,8 +32,9 @@ class Plan:
 
 def plan(stage: str, N: int, n: int, chip: Chip, schedule: Schedule) -> Plan:
     """Return the cut for N matrices: the default, with what the schedule pins."""
-    room = INTERPRETED if chip.interpreted else ELEMENTS
-    return pinned(Plan(tokens=power_of_2(N, 1, max(1, room // power_of_2(n, 1, 16) ** 2))), stage, schedule)
+    matrix = power_of_2(n, 1, 16) ** 2
+    room = INTERPRETED if chip.interpreted else power_of_2(N * matrix // (32 * chip.cores), FEWEST, ELEMENTS)
+    return pinned(Plan(tokens=power_of_2(N, 1, max(1, room // matrix))), stage, schedule)
 
 
 def unfit(case: Case, schedule: Schedule, chip: Chip) -> str | None:
