@@ -1,11 +1,14 @@
 """Draws Triton programs: inputs, indices, a list of operations, loops and branches, and stores. The simplest come first.
 
-Each statement is evaluated as soon as it is drawn, and left out where it has no one meaning: nearly all programs are valid.
+Each statement is evaluated as soon as it is drawn, and left out where it has no one meaning. One program in a thousand has
+none as a whole, and is drawn again.
 """
 
 from hypothesis import strategies as st
 
+from mhc.programs.arithmetic import Invalid
 from mhc.programs.triton.edits import tidy
+from mhc.programs.triton.evaluate import evaluate
 from mhc.programs.triton.grammar import TritonProgram
 from mhc.strategies.programs.indices import Draw
 from mhc.strategies.programs.triton_blocks import Blocks
@@ -18,7 +21,16 @@ def triton_programs(release: str) -> st.SearchStrategy[TritonProgram]:
     Args:
         release: of Triton; some operations came later.
     """
-    return _programs(release)
+    return _programs(release).filter(_is_valid)
+
+
+def _is_valid(program: TritonProgram) -> bool:
+    """Return whether the program as a whole has a meaning that Triton must keep."""
+    try:
+        evaluate(program)
+    except Invalid:
+        return False
+    return True
 
 
 @st.composite
