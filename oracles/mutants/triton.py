@@ -143,15 +143,15 @@ GATES = (
         name="mean_loses_nan",
         bug="NaN swallowed by a max, spelt out: the interpreter's tl.maximum keeps NaN",
         hidden=True,
-        old="mean = squares / K + scalar(norm_eps, h.dtype)",
-        new="mean = tl.where(squares > 0.0, squares, 0.0) / K + scalar(norm_eps, h.dtype)",
+        old="mean = squares / K + scalar(norm_eps, squares.dtype)",
+        new="mean = tl.where(squares > 0.0, squares, 0.0) / K + scalar(norm_eps, squares.dtype)",
     ),
     _finish(
         name="eps_in_the_sum",
         bug="eps on the wrong side of the mean",
         hidden=True,
-        old="mean = squares / K + scalar(norm_eps, h.dtype)",
-        new="mean = (squares + scalar(norm_eps, h.dtype)) / K",
+        old="mean = squares / K + scalar(norm_eps, squares.dtype)",
+        new="mean = (squares + scalar(norm_eps, squares.dtype)) / K",
     ),
     _finish(
         name="exp_overflows",
@@ -194,8 +194,8 @@ GATES = (
         name="one_row_too_many",
         bug="writes past the end by one row",
         hidden=True,
-        old="inside_t = t < N\n    m = tl.arange(0, MP)\n    d = tl.program_id(1)",
-        new="inside_t = t <= N\n    m = tl.arange(0, MP)\n    d = tl.program_id(1)",
+        old="inside_t = t < N\n    d = tl.program_id(1)",
+        new="inside_t = t <= N\n    d = tl.program_id(1)",
     ),
     _finish(
         name="eight_columns_of_24",
@@ -209,8 +209,8 @@ GATES = (
     _finish(
         name="stream_left_out",
         bug="h_in without the last stream beyond eight",
-        old="        acc += gate[:, None] * widen(streams[i], pre.dtype)",
-        new="        acc += gate[:, None] * widen(streams[i], pre.dtype) * (1.0 if i < 8 else 0.0)",
+        old="        acc += gate[i][:, None] * widen(streams[i], acc.dtype)",
+        new="        acc += gate[i][:, None] * widen(streams[i], acc.dtype) * (1.0 if i < 8 else 0.0)",
     ),
 )
 

@@ -62,7 +62,7 @@ WAIVERS: Mapping[str, Mapping[str, str]] = {
         "toward = {exponent - int(exponent / 2**step) for step in range([-1-]{+0+}, 8)} | {exponent - 1, exponent, exponent + 1}": "adds the exponent 0, which is tried first anyway",
     },
     "mhc/fuzz/worker/session.py": {
-        "return quiet(max(request.count, GUIDED if guided else [-0-]{+1+}), phases=phases)": "a round has one case at least",
+        "return rounds.quiet(max(request.count, GUIDED if guided else [-0-]{+1+}), phases=phases)": "a round has one case at least",
     },
     "mhc/global_state.py": {
         **dict.fromkeys(
