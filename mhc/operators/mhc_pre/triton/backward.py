@@ -25,10 +25,11 @@ from mhc.operators.mhc_pre.triton.kernels.bwd_common import gates_kernel, parame
 from mhc.operators.mhc_pre.triton.kernels.bwd_gemm import classes_kernel, dx_kernel, psi_kernel, weights_kernel
 from mhc.operators.mhc_pre.triton.launcher import Launch, Program, Tiles, can_overlap
 from mhc.operators.mhc_pre.triton.schedule import BackwardSchedule
-from mhc.operators.mhc_pre.triton.selection import WHOLE, packed_rows, pieces
+from mhc.operators.mhc_pre.triton.selection import WHOLE, packed_columns, packed_rows, pieces
 
 X_TERMS = {torch.bfloat16: 1, torch.float16: 2, torch.float32: 1, torch.float64: 1}
 HOPPER_COLUMNS = 96  # of packed dh_mix
+LOADED_ROWS = frozenset({48, 80})  # sums of two powers of two from 16 on whose terms of phi fit into shared memory
 GATES_PROGRAMS = 2048  # at most this many partial sums for dbias and dalpha
 
 
@@ -69,11 +70,8 @@ def program(
     chunk = plan.gates_tokens * triton.cdiv(N, GATES_PROGRAMS * plan.gates_tokens)
     programs = triton.cdiv(N, chunk)
     share = plan.psi_tokens * triton.cdiv(N, plan.splits * plan.psi_tokens)  # tokens of a program of psi
-    splits = triton.cdiv(N, share) if wide else min(plan.splits, triton.cdiv(N, plan.tokens))
-    pack = packed_rows(K)
-    if loaded:
-        splits = max(1, min(where.cores // (pieces(M, 128, least=16)[0] * triton.cdiv(K, 128) * pack), N // pack // 256))
-    parts = 2 * splits if hopper else pack * splits if loaded else splits  # of psi
+    splits = plan.splits if loaded else triton.cdiv(N, share) if wide else min(plan.splits, triton.cdiv(N, plan.tokens))
+    parts = 2 * splits if hopper else packed_rows(K) * splits if loaded else splits  # of psi
     columns = power_of_2(K, 16, 256) if where.interpreted else 64 if K >= 4096 else 16
     sums_columns = power_of_2(M + 3, 1, 512) if where.interpreted else 4
     gates = Launch(
@@ -228,7 +226,7 @@ def _wide(
         (D, K, M, DP, has_gamma, rows, 1024),
     )
     psi = (
-        _loaded_psi(N, K, M, MP, splits)
+        _loaded_psi(N, K, M, MP, splits, where.shared)
         if loaded
         else Launch(
             psi_kernel,
@@ -245,7 +243,7 @@ def _wide(
     tile = (n, MP, DP, plan.tokens, plan.columns, plan.rows, 16)
     dx = (
         _loaded_dx(N, n, D, MP, DP, where.cores)
-        if loaded and D % 8 == 0 and M in {48, 80} and (plan.tokens, plan.columns) == (64, 128)
+        if loaded and D % 8 == 0 and M in LOADED_ROWS and (plan.tokens, plan.columns) == (64, 128)
         else Launch(dx_kernel, (tiles, 1, 1), plan.warps, (*upstream, *rest), (N, D, K, *tile, plan.stages))
     )
     many = (triton.cdiv(tiles, 16), 1, 1)
@@ -253,25 +251,26 @@ def _wide(
     return (weights, psi, dx, classes), {"w": (3 * M * n * DP, torch.bfloat16), "flags": (tiles, torch.int32)}
 
 
-def _loaded_psi(N: int, K: int, M: int, MP: int, splits: int) -> Launch:
+def _loaded_psi(N: int, K: int, M: int, MP: int, splits: int, shared: int) -> Launch:
     """Return the launch for psi whose tiles the tensor memory accelerator loads."""
     from mhc.operators.mhc_pre.triton.kernels.bwd_psi_sm90 import hopper_psi_kernel  # noqa: PLC0415  Gluon, sm_90 only
 
     pack = packed_rows(K)
     blocks, CA, CB = pieces(M, 128, least=16)
-    stages = min(6, (225 << 10) // (128 * (128 + 3 * (CA + CB))))
+    stages = min(6, (shared - 2048) // (128 * (128 + 3 * (CA + CB))))
     rows, across = N // pack, pack * 5 * MP
+    first, second = (Tiles((rows, across), (across, 1), (64, C), 2 * C) for C in (CA, CB or CA))  # without B none is loaded
     return Launch(
         hopper_psi_kernel,
-        (blocks * triton.cdiv(K + (7 if pack > 1 else 0), 128), pack * splits, 1),
+        (blocks * triton.cdiv(packed_columns(K), 128), pack * splits, 1),
         4,
         ("x", "dh_mix", "dh_mix", "psi"),
         (N, K, splits, M, MP, pack, CA, CB, stages),
         registers=168,  # shared out again between the loading warp and the two groups
         tiles={
             0: Tiles((rows, pack * K), (pack * K, 1), (64, 64), 128),
-            1: Tiles((rows, across), (across, 1), (64, CA), 2 * CA),
-            2: Tiles((rows, across), (across, 1), (64, max(CB, 16)), 2 * max(CB, 16)),
+            1: first,
+            2: second,
         },
     )
 

@@ -27,7 +27,7 @@ from mhc.operators.mhc_pre.triton.kernels.fwd_finish import finish_kernel, fused
 from mhc.operators.mhc_pre.triton.kernels.fwd_project import partial_kernel, split_phi_kernel
 from mhc.operators.mhc_pre.triton.launcher import Launch, Program, Tiles, can_overlap
 from mhc.operators.mhc_pre.triton.schedule import ForwardSchedule
-from mhc.operators.mhc_pre.triton.selection import packed_rows, pieces, resident
+from mhc.operators.mhc_pre.triton.selection import packed_columns, packed_rows, pieces, resident
 
 
 @lru_cache(maxsize=4096)
@@ -163,34 +163,37 @@ def _hopper(
     N, K, M, BT = problem.N, problem.K, problem.M, plan.block_tokens
     pack = packed_rows(K)
     blocks, CA, CB = pieces(M, BT)
-    pitch = triton.cdiv(K + (7 if pack > 1 else 0), 64) * 64
+    pitch = triton.cdiv(packed_columns(K), 64) * 64
     width = triton.cdiv(M + 1, 4) * 4
     tiles = triton.cdiv(N // pack, BT) * pack
+    rows = {"a": (pack * blocks * 3 * CA, CA), "b": (pack * blocks * 4 * CB, 4 * CB)}  # and those of a tile
+    second = "b" if CB else "a"  # without a second piece none is loaded
     split = Launch(
         split_hopper_kernel,
         (triton.cdiv(pitch, 1024), blocks * (CA + CB), pack),
         4,
-        ("phi", "gamma", "a", "b"),
+        ("phi", "gamma", "a", second),
         (K, pitch, M, CA, CB, pack, has_gamma, 1024, overlap),
     )
     partial = Launch(
         hopper_partial_kernel,
         (tiles * plan.splits, blocks, 1),
         4,
-        ("x", "a", "b", "partials"),
+        ("x", "a", second, "partials"),
         (N, K, M, pack, plan.splits, width, BT, CA, CB, plan.stages, overlap),
         overlap,
         registers=168,  # shared out again between the loading warp and the two groups
         tiles={
             0: Tiles((N // pack, pack * K), (pack * K, 1), (BT, 64), 128),
-            1: Tiles((pack * blocks * 3 * CA, pitch), (pitch, 1), (CA, 64), 128),
-            2: Tiles((max(pack * blocks * 4 * CB, 8), pitch), (pitch, 1), (max(4 * CB, 8), 64), 128),
+            **{
+                i: Tiles((rows[name][0], pitch), (pitch, 1), (rows[name][1], 64), 128)
+                for i, name in enumerate(("a", second), 1)
+            },
         },
     )
     scratch = {
         "partials": (N * plan.splits * width, torch.float32),
-        "a": (pack * blocks * 3 * CA * pitch, torch.bfloat16),
-        "b": (max(pack * blocks * 4 * CB, 8) * pitch, torch.bfloat16),
+        **{name: (count * pitch, torch.bfloat16) for name, (count, _) in rows.items()},
     }
     return Program((split, partial, _finish(problem, plan, width, norm_eps, hc_eps, overlap)), scratch, pinned=pinned)
 

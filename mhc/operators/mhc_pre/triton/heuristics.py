@@ -9,8 +9,8 @@ import torch
 
 from mhc.case import ScheduleValue
 from mhc.operators.mhc_pre.selection import Problem, balanced_splits, default_kernel, pinned, power_of_2, unsupported
-from mhc.operators.mhc_pre.triton.schedule import BackwardSchedule, ForwardSchedule
-from mhc.operators.mhc_pre.triton.selection import BACKWARD, FORWARD, WHOLE, hopper_stages, pieces
+from mhc.operators.mhc_pre.triton.schedule import WIDE, BackwardSchedule, ForwardSchedule
+from mhc.operators.mhc_pre.triton.selection import BACKWARD, FORWARD, WHOLE, hopper_stages, packed_rows, pieces
 
 
 @functools.lru_cache(maxsize=4096)
@@ -116,18 +116,15 @@ def _hopper(problem: Problem) -> ForwardSchedule:
         """Return the cost of a split: rounds of programs, one a core, each with its share of K; and partial sums."""
         return -(-tiles * splits // chip.cores) / splits + 0.01 * splits
 
-    # a warp a token in the second pass: sums across its lanes need no barrier; odd rows are short loads, so short pieces
-    finish: dict[str, Any] = {
-        "finish_tokens": 1,
-        "finish_d": 256 if problem.D % 8 else min(-(-problem.D // 256) * 256, 1024),
-        "finish_warps": 1,
-    }
     return ForwardSchedule(
         mode="hopper",
         block_tokens=tokens,
         splits=min(range(1, max(2, min(16, K // 512) + 1)), key=cost),
         stages=min(6, hopper_stages(problem, tokens)),
-        **finish,
+        # a warp a token in the second pass: sums across its lanes need no barrier; odd rows are short loads, so short pieces
+        finish_tokens=1,
+        finish_d=256 if problem.D % 8 else min(-(-problem.D // 256) * 256, 1024),
+        finish_warps=1,
     )
 
 
@@ -174,7 +171,7 @@ def backward_schedule(problem: Problem, mode: str | None = None) -> BackwardSche
             tokens=power_of_2(N, 16, 32 if double else 64),
             columns=power_of_2(D, 16, 32 if double else 128),
             streams=1 if double else width,
-            rows=power_of_2(M if dtype in WHOLE or "wide" in mode else 6 * M, 16, 2048),
+            rows=power_of_2(M if dtype in WHOLE or mode in WIDE else 6 * M, 16, 2048),
             **_psi(power_of_2(N, 16, 64), power_of_2(M, 16, 512), power_of_2(D, 16, 128), 4, 1),
             splits=1 if N <= 64 else 2,
         )
@@ -197,8 +194,13 @@ def backward_schedule(problem: Problem, mode: str | None = None) -> BackwardSche
             warps=4 if n > 8 and D % side == 0 else 8,  # what spills least, compiled ahead of time
             splits=max(1, min(-(-2 * chip.cores // (-(-D // side) * n)), -(-N // 32))),
         )
-    if "wide" in mode:
-        return replace(_wide(problem, gates), mode=mode)
+    if mode == "wide":
+        return _wide(problem, gates)
+    if mode == "wide_hopper":
+        pack = packed_rows(problem.K)
+        programs = pieces(M, 128, least=16)[0] * -(-problem.K // 128) * pack
+        splits = max(1, min(chip.cores // programs, N // pack // 256))
+        return replace(_wide(problem, gates), mode=mode, splits=splits)
     if mode == "hopper":
         streams = power_of_2(n, 1, 4)
         return BackwardSchedule(

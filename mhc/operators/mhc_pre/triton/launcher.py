@@ -119,8 +119,8 @@ Start = Callable[[int, Mapping[str, int]], None]
 
 def _start(launch: Launch, kernel: Any) -> Start:
     """Return what starts a launch again, as directly as Triton lets one."""
-    begin, middle, encoders = _direct(kernel)
     grid, names, constants, tiles = launch.grid, launch.tensors, launch.constants, launch.tiles
+    begin, middle, encoders = _direct(kernel, len(tiles))
     if not tiles:
         chosen = operator.itemgetter(*names)  # every kernel has two pointers and more
 
@@ -128,9 +128,7 @@ def _start(launch: Launch, kernel: Any) -> Start:
             begin(*grid, stream, *middle, *chosen(pointers), *constants)
 
         return plain
-    encode = (
-        dict(zip(sorted(tiles), encoders, strict=True)) if encoders else dict.fromkeys(tiles, lambda described: (described,))
-    )
+    encode = dict(zip(sorted(tiles), encoders, strict=True))
 
     def described(stream: int, pointers: Mapping[str, int]) -> None:
         arguments: list[Any] = []
@@ -144,8 +142,8 @@ def _start(launch: Launch, kernel: Any) -> Start:
     return described
 
 
-def _direct(kernel: Any) -> tuple[Callable[..., None], tuple[Any, ...], list[Callable[[Any], Sequence[Any]]]]:
-    """Return what launches a kernel, its arguments between stream and tensors, and what encodes each tensor descriptor.
+def _direct(kernel: Any, tiles: int) -> tuple[Callable[..., None], tuple[Any, ...], list[Callable[[Any], Sequence[Any]]]]:
+    """Return what launches a kernel, its arguments between stream and tensors, and what encodes each of its descriptors.
 
     Triton 3.6: the function in C behind `kernel.run`, which allocates nothing for our kernels and would encode each
     descriptor again. Other releases: `kernel.run` itself.
@@ -160,7 +158,7 @@ def _direct(kernel: Any) -> tuple[Callable[..., None], tuple[Any, ...], list[Cal
 
         inside = inspect.getclosurevars(run.launch).nonlocals
         return inside["launcher"], middle, [partial(make_tensordesc_arg, metadata=one) for one in inside["tensordesc_meta"]]
-    return run, (kernel.function, *metadata), []
+    return run, (kernel.function, *metadata), [lambda described: (described,)] * tiles
 
 
 @dataclass(frozen=True)

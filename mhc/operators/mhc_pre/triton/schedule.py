@@ -40,13 +40,17 @@ class ForwardSchedule:
     overlap: bool = True
 
 
+WIDE = frozenset({"wide", "wide_hopper"})
+"""Modes of the backward that make dx and psi by a matrix product each."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class BackwardSchedule:
     """The backward's cut.
 
     mode            streams: dx and psi in one kernel, phi * gamma stays in it; hopper: the same for sm_90, by a loading warp
                     and two warp groups in turn; wide: a matrix product each; wide_hopper: the same for sm_90, by loading
-                    warps, where psi_* and splits are fixed
+                    warps, where psi_* are fixed
     gates_*         tile [tokens, n, columns] of the first pass, its warps and stages
     tokens, columns tile of the second pass: of dx (wide), or of dx and psi (streams: [tokens, streams * columns])
     streams
@@ -76,8 +80,8 @@ class BackwardSchedule:
 
     @property
     def wide(self) -> bool:
-        """Whether dx and psi are a matrix product each."""
-        return self.mode in {"wide", "wide_hopper"}
+        """Return whether dx and psi are a matrix product each."""
+        return self.mode in WIDE
 
 
 SPACE: Mapping[str, tuple[ScheduleValue, ...]] = {

@@ -53,6 +53,11 @@ def packed_rows(K: int) -> int:
     return 8 // math.gcd(K, 8)
 
 
+def packed_columns(K: int) -> int:
+    """Return the columns that a token's row takes where it begins up to 7 elements after a multiple of 16 bytes."""
+    return K if packed_rows(K) == 1 else K + 7
+
+
 @functools.cache
 def pieces(M: int, tokens: int, least: int = 8) -> tuple[int, int, int]:
     """Return how the hopper forward cuts the rows of phi: into blocks, each of two pieces that are powers of two.

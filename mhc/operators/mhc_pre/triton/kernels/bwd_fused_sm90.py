@@ -24,6 +24,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from triton.language.extra.cuda import gdc_wait
 
 from mhc.operators.mhc_pre.triton.kernels.bf16_split import ORDER_1, ORDER_2, finite, split_bf16
+from mhc.operators.mhc_pre.triton.kernels.ring_sm90 import advance
 
 BT = gl.constexpr(64)
 COLS = gl.constexpr(128)  # of x for one program: NS streams side by side
@@ -130,14 +131,8 @@ def _produce(
         mbarrier.wait(free.index(left_slot), left_phase)
         for q in gl.static_range(3):
             tma.async_copy_global_to_shared(left, [t0, 32 * q], bar, left_s.index(left_slot * 3 + q))
-        left_slot += 1
-        if left_slot == LEFTS:
-            left_slot = 0
-            left_phase ^= 1
-        slot += 1
-        if slot == STAGES:
-            slot = 0
-            phase ^= 1
+        left_slot, left_phase = advance(left_slot, left_phase, LEFTS)
+        slot, phase = advance(slot, phase, STAGES)
 
 
 @gluon.jit

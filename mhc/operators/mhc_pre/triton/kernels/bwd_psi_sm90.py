@@ -13,6 +13,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
 
 from mhc.operators.mhc_pre.triton.kernels.bf16_split import ORDER_1, ORDER_2, finite
+from mhc.operators.mhc_pre.triton.kernels.ring_sm90 import advance, barriers
 
 BT = gl.constexpr(64)
 COLS = gl.constexpr(64)  # of x for a warp group
@@ -51,10 +52,7 @@ def _load(
             tma.async_copy_global_to_shared(a_desc, [j * BT, at], bar, a_s.index(slot * 3 + q))
             if CB > 0:
                 tma.async_copy_global_to_shared(b_desc, [j * BT, at + CA], bar, b_s.index(slot * 3 + q))
-        slot += 1
-        if slot == STAGES:
-            slot = 0
-            phase ^= 1
+        slot, phase = advance(slot, phase, STAGES)
 
 
 @gluon.jit
@@ -115,10 +113,7 @@ def _multiply(
         else:
             a0, a1, a2 = warpgroup_mma_wait(0, deps=[a0, a1, a2])
         mbarrier.arrive(empty.index(slot), count=1)
-        slot += 1
-        if slot == STAGES:
-            slot = 0
-            phase ^= 1
+        slot, phase = advance(slot, phase, STAGES)
     m0 = block * (CA + CB)
     _store(psi, a0, a1, a2, k0 + WHO * COLS, m0, m0 + CA, K, M)
     if CB > 0:
@@ -162,11 +157,7 @@ def hopper_psi_kernel(
         b_s = gl.allocate_shared_memory(gl.bfloat16, [STAGES * 3, BT, CB], b_desc.layout)
     else:
         b_s = a_s
-    full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    for s in gl.static_range(STAGES):
-        mbarrier.init(full.index(s), count=1)
-        mbarrier.init(empty.index(s), count=2)
+    full, empty = barriers(STAGES)
     column = r * K + k0
     left = r * (5 * MP) + block * (CA + CB)
     gl.warp_specialize(

@@ -22,6 +22,7 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warp
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from mhc.operators.mhc_pre.triton.kernels.bf16_split import add_orders, split_bf16
+from mhc.operators.mhc_pre.triton.kernels.ring_sm90 import advance, barriers
 
 BK = gl.constexpr(64)
 
@@ -104,10 +105,7 @@ def _load(
             tma.async_copy_global_to_shared(a_desc, [(block * 3 + q) * CA, j * BK], bar, a_s.index(slot * 3 + q))
         if CB > 0:
             tma.async_copy_global_to_shared(b_desc, [block * (4 * CB), j * BK], bar, b_s.index(slot))
-        slot += 1
-        if slot == STAGES:
-            slot = 0
-            phase ^= 1
+        slot, phase = advance(slot, phase, STAGES)
 
 
 @gluon.jit
@@ -133,20 +131,7 @@ def _store(
 
 @gluon.jit
 def _multiply(
-    part_ptr,
-    x_s,
-    a_s,
-    b_s,
-    full,
-    empty,
-    row,
-    r,
-    block,
-    split,
-    first,
-    last,
-    N,
-    K,
+    both,
     WHO: gl.constexpr,
     M: gl.constexpr,
     PACK: gl.constexpr,
@@ -159,6 +144,7 @@ def _multiply(
     OVERLAP: gl.constexpr,
 ):
     """Partition of a warp group: half of the tile's tokens."""
+    part_ptr, x_s, a_s, b_s, full, empty, row, r, block, split, first, last, N, K = both
     ROWS: gl.constexpr = BT // 2
     ACC_A: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, CA, 16])
     X: gl.constexpr = gl.DotOperandLayout(0, ACC_A, 2)
@@ -192,10 +178,7 @@ def _multiply(
         else:
             a0, a1, a2 = warpgroup_mma_wait(0, deps=[a0, a1, a2])
         mbarrier.arrive(empty.index(slot), count=1)
-        slot += 1
-        if slot == STAGES:
-            slot = 0
-            phase ^= 1
+        slot, phase = advance(slot, phase, STAGES)
     if OVERLAP:
         gdc_launch_dependents()
     row += WHO * ROWS
@@ -247,71 +230,12 @@ def hopper_partial_kernel(
         b_s = gl.allocate_shared_memory(gl.bfloat16, [STAGES, 4 * CB, BK], b_desc.layout)
     else:
         b_s = a_s
-    full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    for s in gl.static_range(STAGES):
-        mbarrier.init(full.index(s), count=1)
-        mbarrier.init(empty.index(s), count=2)
+    full, empty = barriers(STAGES)
+    both = (part_ptr, x_s, a_s, b_s, full, empty, row, r, block, split, first, last, N, K)
     gl.warp_specialize(
         [
-            (
-                _multiply,
-                (
-                    part_ptr,
-                    x_s,
-                    a_s,
-                    b_s,
-                    full,
-                    empty,
-                    row,
-                    r,
-                    block,
-                    split,
-                    first,
-                    last,
-                    N,
-                    K,
-                    gl.constexpr(0),
-                    M,
-                    PACK,
-                    SPLITS,
-                    WIDTH,
-                    BT,
-                    CA,
-                    CB,
-                    STAGES,
-                    OVERLAP,
-                ),
-            ),
-            (
-                _multiply,
-                (
-                    part_ptr,
-                    x_s,
-                    a_s,
-                    b_s,
-                    full,
-                    empty,
-                    row,
-                    r,
-                    block,
-                    split,
-                    first,
-                    last,
-                    N,
-                    K,
-                    gl.constexpr(1),
-                    M,
-                    PACK,
-                    SPLITS,
-                    WIDTH,
-                    BT,
-                    CA,
-                    CB,
-                    STAGES,
-                    OVERLAP,
-                ),
-            ),
+            (_multiply, (both, gl.constexpr(0), M, PACK, SPLITS, WIDTH, BT, CA, CB, STAGES, OVERLAP)),
+            (_multiply, (both, gl.constexpr(1), M, PACK, SPLITS, WIDTH, BT, CA, CB, STAGES, OVERLAP)),
             (
                 _load,
                 (
