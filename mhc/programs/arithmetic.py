@@ -7,7 +7,7 @@ exact, so that the order of evaluation does not matter.
 import math
 import operator
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from mhc.programs import grammar
 from mhc.programs.grammar import bits_of, range_of
@@ -18,10 +18,20 @@ _LARGEST = {"float16": 512, "float32": 1 << 17, "float64": 1 << 17}  # and small
 _OF_FLOATS = ("+", "-", "*", "/", "min", "max")
 
 Value = int | float
+_Program = TypeVar("_Program")
 
 
 class Invalid(Exception):
     """The program has no meaning that a compiler must keep: says which rule it breaks."""
+
+
+def has_meaning(evaluate: Callable[[_Program], object], program: _Program) -> bool:
+    """Return whether a program, of any language, has a meaning as a whole, by its evaluator."""
+    try:
+        evaluate(program)
+    except Invalid:
+        return False
+    return True
 
 
 def constant(node: grammar.Const) -> Value:

@@ -2,13 +2,14 @@
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from mhc.programs import grammar
-from mhc.programs.arithmetic import Invalid
+from mhc.programs.arithmetic import has_meaning
 from mhc.programs.evaluate import block_name, evaluate
 from mhc.programs.grammar import Assign, Buffer, Copy, Expr, For, If, Program, Statement, Store, Var, range_of
 from mhc.strategies.programs.expressions import Expressions
@@ -43,16 +44,7 @@ class Features:
 
 def programs(features: Features) -> st.SearchStrategy[Program]:
     """Draw programs that every compiler must give one meaning."""
-    return _programs(features).filter(is_valid)
-
-
-def is_valid(program: Program) -> bool:
-    """Return whether the program has a meaning that a compiler must keep."""
-    try:
-        evaluate(program)
-    except Invalid:
-        return False
-    return True
+    return _programs(features).filter(partial(has_meaning, evaluate))
 
 
 def _holds(dtype: str, low: int, high: int) -> bool:

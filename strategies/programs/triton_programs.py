@@ -4,9 +4,11 @@ Each statement is evaluated as soon as it is drawn, and left out where it has no
 none as a whole, and is drawn again.
 """
 
+from functools import partial
+
 from hypothesis import strategies as st
 
-from mhc.programs.arithmetic import Invalid
+from mhc.programs.arithmetic import has_meaning
 from mhc.programs.triton.edits import tidy
 from mhc.programs.triton.evaluate import evaluate
 from mhc.programs.triton.grammar import TritonProgram
@@ -21,16 +23,7 @@ def triton_programs(release: str) -> st.SearchStrategy[TritonProgram]:
     Args:
         release: of Triton; some operations came later.
     """
-    return _programs(release).filter(_is_valid)
-
-
-def _is_valid(program: TritonProgram) -> bool:
-    """Return whether the program as a whole has a meaning that Triton must keep."""
-    try:
-        evaluate(program)
-    except Invalid:
-        return False
-    return True
+    return _programs(release).filter(partial(has_meaning, evaluate))
 
 
 @st.composite

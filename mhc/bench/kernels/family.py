@@ -1,11 +1,12 @@
 """The verb `family` of `python -m mhc.bench`: times of the kernels of hyper-connections, ours and other libraries'.
 
-Each operator has rows of its own, since libraries divide the layer differently: `Returns` of its function says what it
-leaves out, and the implementation's `precision` what it rounds lower.
+Each operator has rows of its own, since libraries divide the layer differently; its docstring says what it leaves out. An
+implementation's `precision` says what it rounds lower.
 """
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import click
@@ -79,22 +80,20 @@ def contenders(
     given = [tensors[spec.name] for spec in table.inputs]
     upstream = [tensors[spec.name] for spec in table.upstream]
     if reference is not None:
-        plain = [("golden", lambda: reference), *([("compile", lambda: _compiled(reference))] if compiled else [])]
-        for name, function in plain:
+        functions = {"golden": reference}
+        if compiled:
+            functions["compile"] = torch.compile(reference, dynamic=False, fullgraph=True)
+        for name, function in functions.items():
             if stage == "forward":
-                yield name, lambda function=function: _once(function(), given, scalars)  # type: ignore[misc]
+                yield name, partial(_once, function, given, scalars)
             else:
-                yield name, lambda function=function: _autograd(function(), given, upstream, scalars)  # type: ignore[misc]
+                yield name, partial(_autograd, function, given, upstream, scalars)
     for kernel in kernels:
         function, keywords = getattr(kernel, stage), kernel.keywords(scalars)
         names = table.forward_arguments if stage == "forward" else table.backward_arguments
         if function is not None:
             arguments = [tensors.get(name) for name in names]
-            yield kernel.name, lambda f=function, a=arguments, k=keywords: lambda: f(*a, **k)  # type: ignore[misc]
-
-
-def _compiled(reference: Callable[..., Any]) -> Callable[..., Any]:
-    return torch.compile(reference, dynamic=False, fullgraph=True)
+            yield kernel.name, partial(partial, function, *arguments, **keywords)
 
 
 def _once(function: Callable[..., Any], given: Sequence[Tensor], scalars: Mapping[str, float]) -> Call:
@@ -126,17 +125,17 @@ def least_ms(table: Operator, stage: str, tensors: Mapping[str, Tensor], sizes: 
 
 
 def ratios(kernel: Implementation, sizes: Mapping[str, int], device: str) -> dict[str, str]:
-    """Return the largest |error| / bound by stage at a few tokens, or why there is none."""
+    """Return the largest |error| / bound by stage at a few tokens; a stage of which nothing is judged is left out."""
     table = kernel.table
     few: dict[str, Any] = axes(table, {**sizes, **_FEW})
     case = default_case(operator=table.name, dtype="bfloat16", **few)
     if "phi" in case.tensors:  # as in a model, its product with a normalised x is about 1
         case = with_tensor(case, "phi", scale=2.0 ** table.usual_exponents(case.sizes).get("phi", 0))
-    found = {"forward": 0.0, "backward": 0.0}
+    found: dict[str, float] = {}
     for one in check(kernel, case, device, Level.PLAIN).verdicts:
         if one.oracle == bound.NAME and one.ratio is not None:
             stage = "backward" if one.subject in {spec.name for spec in table.gradients} else "forward"
-            found[stage] = max(found[stage], one.ratio)
+            found[stage] = max(found.get(stage, 0.0), one.ratio)
     return {stage: f"{value:.2g}" for stage, value in found.items()}
 
 
