@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from mhc.case_json import CaseError, decode, encode, parse
 from mhc.operator import DEFAULT, OPERATORS, STORAGE_DTYPES, Operator, TensorSpec
-from mhc.recipe import Layout, Recipe
+from mhc.recipe import CONTIGUOUS, Layout, Recipe
 
 ScheduleValue = int | str | bool
 Schedule = Mapping[str, ScheduleValue]
@@ -174,7 +174,11 @@ def with_tensor(case: Case, name: str, **changes: object) -> Case:
 
 def _require(condition: bool, path: str, wanted: str, was: object) -> None:
     if not condition:
-        raise CaseError(path, f"must be {wanted}, was {was!r}")
+        raise _error(path, wanted, was)
+
+
+def _error(path: str, wanted: str, was: object) -> CaseError:
+    return CaseError(path, f"must be {wanted}, was {was!r}")
 
 
 def _is_one_of(value: object, known: Iterable[str]) -> bool:
@@ -187,9 +191,9 @@ def _is_int(value: object) -> bool:
 
 def _require_size(value: object, least: int, path: str) -> None:
     """Require an integer from `least` to the largest size or stride of a tensor."""
-    whole = value if isinstance(value, int) and not isinstance(value, bool) else least - 1
-    _require(whole >= least, path, f"an integer >= {least}", value)
-    _require(whole < 2**63, path, "below 2^63", value)
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise _error(path, f"an integer >= {least}", value)
+    _require(value < 2**63, path, "below 2^63", value)
 
 
 def _sizes(table: Operator, given: Mapping[str, int]) -> Mapping[str, int]:
@@ -198,13 +202,15 @@ def _sizes(table: Operator, given: Mapping[str, int]) -> Mapping[str, int]:
     chosen = {axis.name: given.get(axis.name, 1) for axis in axes}
     for axis in axes:
         _require_size(chosen[axis.name], axis.least, axis.name)
-        _require(chosen[axis.name] <= axis.most, axis.name, f"in {axis.least}..{axis.most}", chosen[axis.name])
+        if chosen[axis.name] > axis.most:
+            raise _error(axis.name, f"in {axis.least}..{axis.most}", chosen[axis.name])
     problem = table.problem(chosen)
     if problem is not None:
         raise CaseError("sizes", problem)
     found = table.sizes(chosen)
     for name in given:
-        _require(name in found, f"sizes.{name}", f"one of {', '.join(table.axis_names)}", name)
+        if name not in found:
+            raise _error(f"sizes.{name}", f"one of {', '.join(table.axis_names)}", name)
     return found
 
 
@@ -213,19 +219,23 @@ def _validate(case: Case) -> None:
     _require(_is_one_of(case.dtype, STORAGE_DTYPES), "dtype", f"one of {', '.join(STORAGE_DTYPES)}", case.dtype)
     for name, scalar in case.scalars.items():
         path = f"scalars.{name}"
-        _require(name in table.scalars, path, f"one of {', '.join(table.scalars)}", name)
+        if name not in table.scalars:
+            raise _error(path, f"one of {', '.join(table.scalars)}", name)
         wanted, least = type(table.scalars[name]), min(0, *table.scalar_choices[name])
-        allowed = f"{'an int' if wanted is int else f'a {wanted.__name__}'} >= {least:g}"
-        _require(type(scalar) is wanted and math.isfinite(scalar) and scalar >= least, path, allowed, scalar)
+        if type(scalar) is not wanted or not math.isfinite(scalar) or scalar < least:
+            raise _error(path, f"{'an int' if wanted is int else f'a {wanted.__name__}'} >= {least:g}", scalar)
     specs = {spec.name: spec for spec in table.drawn}
     for name in case.tensors:
-        _require(name in specs, f"tensors.{name}", f"one of {', '.join(specs)}", name)
+        if name not in specs:
+            raise _error(f"tensors.{name}", f"one of {', '.join(specs)}", name)
     for name, spec in specs.items():
         path = f"tensors.{name}"
         if name in case.tensors:
-            elements = math.prod(spec.shape(case.sizes))
-            _require(elements <= _MOST_ELEMENTS, path, f"of at most {_MOST_ELEMENTS} elements", elements)
-            _validate_recipe(case.tensors[name], path, spec, spec.shape(case.sizes))
+            shape = spec.shape(case.sizes)
+            elements = math.prod(shape)
+            if elements > _MOST_ELEMENTS:
+                raise _error(path, f"of at most {_MOST_ELEMENTS} elements", elements)
+            _validate_recipe(case.tensors[name], path, spec, shape)
             if spec.values is not None:
                 _validate_integers(case.tensors[name], path, spec, case.sizes)
         else:
@@ -257,14 +267,15 @@ def _validate_integers(recipe: Recipe, path: str, spec: TensorSpec, sizes: Mappi
 
 def _validate_recipe(recipe: Recipe, path: str, spec: TensorSpec, shape: tuple[int, ...]) -> None:
     _require(isinstance(recipe, Recipe), path, "a Recipe", recipe)
-    _require(_is_one_of(recipe.kind, spec.kinds), f"{path}.kind", f"one of {', '.join(spec.kinds)}", recipe.kind)
+    if recipe.kind not in spec.kinds:
+        raise _error(f"{path}.kind", f"one of {', '.join(spec.kinds)}", recipe.kind)
     _require(_is_int(recipe.seed) and 0 <= recipe.seed < 2**64, f"{path}.seed", "in 0..2**64-1", recipe.seed)
     scale = recipe.scale
     _require(isinstance(scale, float) and math.isfinite(scale), f"{path}.scale", "a finite float", scale)
-    for name in ("period", "rows"):
-        _require_size(getattr(recipe, name), 0, f"{path}.{name}")
-    both = recipe.period and recipe.rows
-    _require(not both, f"{path}.rows", f"0 where period is given (period = {recipe.period})", recipe.rows)
+    _require_size(recipe.period, 0, f"{path}.period")
+    _require_size(recipe.rows, 0, f"{path}.rows")
+    if recipe.period and recipe.rows:
+        raise _error(f"{path}.rows", f"0 where period is given (period = {recipe.period})", recipe.rows)
     for at, (index, value) in enumerate(recipe.literals):
         inside = len(index) == len(shape) and all(0 <= i < size for i, size in zip(index, shape, strict=True))
         _require(inside, f"{path}.literals[{at}]", f"an index into shape {shape}", index)
@@ -276,6 +287,8 @@ def _validate_recipe(recipe: Recipe, path: str, spec: TensorSpec, shape: tuple[i
 
 def _validate_layout(layout: Layout, path: str, rank: int) -> None:
     _require(isinstance(layout, Layout), path, "a Layout", layout)
+    if layout is CONTIGUOUS:
+        return
     order = layout.order
     _require(not order or sorted(order) == list(range(rank)), f"{path}.order", f"a permutation of 0..{rank - 1}", order)
     for name, least in (("step", 1), ("pad", 0), ("gap", 0), ("offset", 0)):

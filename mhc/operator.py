@@ -197,11 +197,11 @@ class Operator:
         tensors = self.inputs, self.outputs
         return self.name, self.axes, self.tokens, *tensors, dict(self.scalar_choices), dict(self.formulas)
 
-    @property
+    @functools.cached_property
     def forward_arguments(self) -> tuple[str, ...]:
         return tuple(spec.name for spec in self.inputs)
 
-    @property
+    @functools.cached_property
     def backward_arguments(self) -> tuple[str, ...]:
         required = [spec.name for spec in self.inputs if not spec.optional]
         optional = [spec.name for spec in self.inputs if spec.optional]
@@ -279,7 +279,7 @@ class Operator:
         """Return the names of the gradients that are sums over tokens."""
         return frozenset(spec.name for spec in self.gradients if not self.per_token(spec))
 
-    @property
+    @functools.cached_property
     def drawn(self) -> tuple[TensorSpec, ...]:
         """Return the tensors that a case defines: the inputs and the upstream gradients."""
         return (*self.inputs, *self.upstream)

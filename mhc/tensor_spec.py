@@ -98,7 +98,7 @@ class TensorSpec:
         """Return whether its elements are floating-point numbers, and not integers or booleans."""
         return self.role not in FIXED
 
-    @property
+    @functools.cached_property
     def kinds(self) -> tuple[str, ...]:
         """Return the kinds that its recipe may have."""
         if self.values is None:
