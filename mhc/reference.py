@@ -1,13 +1,15 @@
 """The float64 reference of a case: the formula on float64 tensors, on the host unless the case is large."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from mhc.case import Case
 from mhc.condense import Condensed, condense
 from mhc.dense import dense
 from mhc.inputs import Inputs
@@ -58,14 +60,19 @@ class Reference:
 
     Attributes:
         outputs: the forward in float64, unrounded, by name.
-        gradients: the backward in float64 of these unrounded outputs, by name; an absent one is None.
         saved: the saved tensors that every implementation's backward receives, on the host: `outputs` rounded once to their
             dtype, so that a backward is judged independently of the forward before it.
+        backward: returns `gradients`.
     """
 
     outputs: Mapping[str, Tensor]
-    gradients: Mapping[str, Tensor | None]
     saved: Mapping[str, Tensor]
+    backward: Callable[[], Mapping[str, Tensor | None]] = field(repr=False)
+
+    @functools.cached_property
+    def gradients(self) -> Mapping[str, Tensor | None]:
+        """Return the backward in float64 of the unrounded outputs, by name; an absent one is None. Few gates need it."""
+        return self.backward()
 
 
 def condensed(inputs: Inputs) -> Condensed | None:
@@ -104,10 +111,10 @@ def reference(inputs: Inputs) -> Reference:
     found, specs = _evaluate(few.inputs), inputs.case.table.result_specs
     return Reference(
         outputs={name: few.expand(value, specs[name]) for name, value in found.outputs.items()},
-        gradients={
+        saved={name: few.expand(value, specs[name]).cpu() for name, value in found.saved.items()},
+        backward=lambda: {
             name: None if value is None else few.expand(value, specs[name]) for name, value in found.gradients.items()
         },
-        saved={name: few.expand(value, specs[name]).cpu() for name, value in found.saved.items()},
     )
 
 
@@ -118,10 +125,21 @@ def _evaluate(inputs: Inputs) -> Reference:
     with torch.inference_mode() if table.function is None else InFloat64():  # type: ignore[no-untyped-call]
         results = table.forward(*(wide[name] for name in table.forward_arguments), **case.scalars)
         outputs = dict(zip((spec.name for spec in table.outputs), results, strict=True))
-        arguments = {**wide, **outputs}
-        results = table.backward(*(arguments[name] for name in table.backward_arguments), **case.scalars)
-    gradients = dict(zip((spec.name for spec in table.gradients), results, strict=True))
+        # a function that cannot be differentiated shows it here
+        gradients = None if table.function is None else _gradients(case, {**wide, **outputs})
     specs = table.argument_specs
     storage = STORAGE_DTYPES[case.dtype]
     saved = {name: outputs[name].to("cpu", specs[name].dtype(storage)) for name in table.saved}
-    return Reference(outputs=outputs, gradients=gradients, saved=saved)
+
+    @torch.inference_mode()
+    def backward() -> Mapping[str, Tensor | None]:
+        return _gradients(case, {**widen(inputs), **outputs}) if gradients is None else gradients
+
+    return Reference(outputs=outputs, saved=saved, backward=backward)
+
+
+def _gradients(case: Case, arguments: Mapping[str, Tensor | None]) -> dict[str, Tensor | None]:
+    """Return the backward of the case's operator."""
+    table = case.table
+    results = table.backward(*(arguments[name] for name in table.backward_arguments), **case.scalars)
+    return dict(zip((spec.name for spec in table.gradients), results, strict=True))
