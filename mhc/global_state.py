@@ -96,15 +96,20 @@ def _read_grad_mode() -> str:
     return "enabled" if torch.is_grad_enabled() else "disabled"
 
 
+_HOST = torch.device("cpu")
+
+
 def _read_default_device() -> torch.device:
-    return torch.get_default_device()
+    return torch.get_default_device() if torch._C._len_torch_function_stack() else _HOST  # a default device is a mode
 
 
 def _write_default_device(device: torch.device) -> None:
     torch.set_default_device(None if device.type == "cpu" else device)
 
 
-_BACKENDS = tuple((backend, name) for backend in ("cuda", "mkldnn") for name in ("matmul", "conv", "rnn"))
+_BACKENDS = tuple(
+    (f"{backend} {name}", backend, name) for backend in ("cuda", "mkldnn") for name in ("matmul", "conv", "rnn")
+)
 
 
 _CONTRADICTORY = "contradictory"
@@ -119,15 +124,15 @@ def _read_precision() -> Named:
         general = torch.get_float32_matmul_precision()
     except RuntimeError:
         general = _CONTRADICTORY
-    backends = ((f"{one} {name}", torch._C._get_fp32_precision_getter(one, name)) for one, name in _BACKENDS)
-    return (("in general", general), *backends)
+    getter = torch._C._get_fp32_precision_getter
+    return (("in general", general), *[(words, getter(backend, name)) for words, backend, name in _BACKENDS])
 
 
 def _write_precision(value: Named) -> None:
     (_, general), *backends = value
     if general != _CONTRADICTORY:
         torch.set_float32_matmul_precision(general)
-    for (backend, name), (_, precision) in zip(_BACKENDS, backends, strict=True):
+    for (_, backend, name), (_, precision) in zip(_BACKENDS, backends, strict=True):
         torch._C._set_fp32_precision_setter(backend, name, precision)
 
 
@@ -145,8 +150,12 @@ _AUTOCAST = ("cpu", "cuda")
 
 
 def _read_autocast() -> Named:
-    enabled = tuple((f"on {device}", torch.is_autocast_enabled(device)) for device in _AUTOCAST)
-    return (*enabled, *((f"dtype on {device}", torch.get_autocast_dtype(device)) for device in _AUTOCAST))
+    return (
+        ("on cpu", torch.is_autocast_enabled("cpu")),
+        ("on cuda", torch.is_autocast_enabled("cuda")),
+        ("dtype on cpu", torch.get_autocast_dtype("cpu")),
+        ("dtype on cuda", torch.get_autocast_dtype("cuda")),
+    )
 
 
 def _write_autocast(value: Named) -> None:
@@ -175,6 +184,8 @@ def _write_working_directory(folder: str) -> None:
 
 def _read_function_modes() -> int:
     """Return the number of function modes without the default device, which is a setting of its own."""
+    if not torch._C._len_torch_function_stack():
+        return 0
     modes = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
     return sum(not isinstance(mode, DeviceContext) for mode in modes)
 
@@ -269,13 +280,11 @@ def unchanged(stage: str, device_type: str) -> Iterator[list[Change]]:
     with torch.inference_mode(torch.is_inference_mode_enabled()):
         torch.set_grad_enabled(grad)
         originals = [setting.read() for setting in settings]
-        for setting in settings:
+        before = list(originals)
+        for at, setting in enumerate(settings):
             if setting.stir is not None:
                 setting.stir()
-        before = [
-            original if setting.stir is None else setting.read()
-            for setting, original in zip(settings, originals, strict=True)
-        ]
+                before[at] = setting.read()
         loaded = len(sys.modules)
         try:
             yield changes

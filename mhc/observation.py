@@ -170,8 +170,8 @@ def observe(
             name
             for name, memory in copied.memory.items()
             if name not in table.mutates
-            if not _same_bits(memory, inputs.storages[name] if name in inputs.storages else saved[name])
-            or (name in views and _metadata(views[name][0]) != views[name][1])
+            if (name in views and _metadata(views[name][0]) != views[name][1])
+            or not _same_bits(memory, inputs.storages[name] if name in inputs.storages else saved[name])
         ),
         overrun=_overrun(allocations, copied.canaries, returned),
         seconds=record.seconds,
@@ -209,9 +209,10 @@ class _HostCopies:
 def _fetch_all(
     returned: Mapping[str, Tensor], placed: Placed, allocations: Allocations, early: Mapping[str, Tensor]
 ) -> _HostCopies:
-    copies = iter(fetch([*returned.values(), *placed.memory.values(), *early.values(), *allocations.canaries()]))
-    results, memory, before = ({name: next(copies) for name in one} for one in (returned, placed.memory, early))
-    return _HostCopies(results=results, memory=memory, early=before, canaries=list(copies))
+    copies = fetch([*returned.values(), *early.values()], compared=[*placed.memory.values(), *allocations.canaries()])
+    left = iter(copies)
+    results, before, memory = ({name: next(left) for name in one} for one in (returned, early, placed.memory))
+    return _HostCopies(results=results, memory=memory, early=before, canaries=list(left))
 
 
 def _overrun(allocations: Allocations, canaries: Sequence[Tensor], returned: Mapping[str, Tensor]) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -10,6 +11,9 @@ from torch import Tensor
 def shared(results: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> list[tuple[str, str]]:
     """Return (result, other) for each result that shares memory with a given tensor or a later result."""
     left, right = ([(name, one, _extent(one)) for name, one in some.items()] for some in (results, given))
+    extents = sorted(extent for _, _, extent in (*left, *right))
+    if all(end <= start for (_, end), (start, _) in pairwise(extents)):  # the common case
+        return []
     return [
         (name, other)
         for at, (name, one, (low, high)) in enumerate(left)

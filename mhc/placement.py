@@ -47,15 +47,19 @@ def rewrite(memory: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
         allocation.copy_(values[name])
 
 
-def fetch(tensors: Iterable[Tensor]) -> list[Tensor]:
+def fetch(tensors: Iterable[Tensor], compared: Iterable[Tensor] = ()) -> list[Tensor]:
     """Return copies on the host in new memory, also of tensors that are on the host.
+
+    Args:
+        compared: further tensors, which are only looked at before anything else runs: not copied where they are on the host.
 
     Raises:
         RuntimeError: the device is lost.
     """
-    there = list(tensors)
+    there, others = list(tensors), list(compared)
     here = [_copy(tensor.detach(), _HOST) for tensor in there]
-    _wait([tensor.device for tensor in there if not tensor.is_cpu])
+    here += [tensor.detach() if tensor.is_cpu else _copy(tensor.detach(), _HOST) for tensor in others]
+    _wait([tensor.device for tensor in (*there, *others) if not tensor.is_cpu])
     return here
 
 

@@ -34,7 +34,7 @@ def judge_kept(observation: Observation, runs: Sequence[str]) -> list[Verdict]:
     if not runs:
         return []
     verdicts, before = [], results(observation)
-    for name, value in zip(observation.returned, fetch(observation.returned.values()), strict=True):
+    for name, value in zip(observation.returned, fetch((), compared=observation.returned.values()), strict=True):
         was = before[name]
         assert was is not None
         changed = ~same_bits(was, value)
