@@ -11,8 +11,13 @@ _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def bits(tensor: Tensor) -> Tensor:
-    """Return a contiguous tensor's elements as integers with the same bits."""
+    """Return a tensor's elements as integers with the same bits."""
     return tensor.view(_INTEGERS[tensor.element_size()])
+
+
+def equal_bits(a: Tensor, b: Tensor) -> bool:
+    """Return whether two tensors of one dtype have one shape and hold the same bits, NaN included."""
+    return torch.equal(bits(a), bits(b))
 
 
 def dense(*tensors: Tensor) -> list[Tensor]:

@@ -96,7 +96,6 @@ def poisoned(fill: int) -> Iterator[Allocations]:
 def _banded(original: Callable[..., Any], allocations: Allocations, zeroed: bool) -> Callable[..., Any]:
     """Return a factory that returns what `original` would, inside a larger allocation."""
 
-    @functools.wraps(original)
     def factory(*arguments: Any, **keywords: Any) -> Any:
         plain = original(*arguments, **keywords)
         special = keywords.get("out") is not None or keywords.get("pin_memory") or plain.layout is not torch.strided
@@ -112,7 +111,16 @@ def _banded(original: Callable[..., Any], allocations: Allocations, zeroed: bool
             banded.zero_()
         return banded.requires_grad_(plain.requires_grad)
 
+    for name, value in _wrapping(original):
+        setattr(factory, name, value)
     return factory
+
+
+@functools.lru_cache(maxsize=64)
+def _wrapping(original: Callable[..., Any]) -> Sequence[tuple[str, Any]]:
+    """Return the attributes that `functools.wraps` gives a function; every run wraps the same ten."""
+    assigned = [(name, getattr(original, name)) for name in functools.WRAPPER_ASSIGNMENTS if hasattr(original, name)]
+    return *assigned, *getattr(original, "__dict__", {}).items(), ("__wrapped__", original)
 
 
 _EMPTY = torch.empty  # the original, also while it is patched

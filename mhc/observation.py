@@ -17,6 +17,7 @@ from torch import Tensor
 
 from mhc.case import Case
 from mhc.declaration import Autograd, Backward
+from mhc.dense import equal_bits
 from mhc.environment import Environment, environment
 from mhc.global_state import Change, unchanged
 from mhc.implementation import Implementation, Refused, text_of
@@ -171,7 +172,7 @@ def observe(
             for name, memory in copied.memory.items()
             if name not in table.mutates
             if (name in views and _metadata(views[name][0]) != views[name][1])
-            or not _same_bits(memory, inputs.storages[name] if name in inputs.storages else saved[name])
+            or not equal_bits(memory, inputs.storages[name] if name in inputs.storages else saved[name])
         ),
         overrun=_overrun(allocations, copied.canaries, returned),
         seconds=record.seconds,
@@ -391,8 +392,3 @@ def _metadata(tensor: Tensor) -> tuple[object, ...]:
     """Return a tensor's properties except its elements; a kernel must not change them either."""
     where = tensor.data_ptr(), tensor.storage_offset(), tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device
     return *where, tensor.requires_grad, tensor.grad is None
-
-
-def _same_bits(a: Tensor, b: Tensor) -> bool:
-    """Return whether two tensors hold the same bits; an empty one may have strides that do not allow a view of bytes."""
-    return a.numel() == 0 or torch.equal(a.view(torch.uint8), b.view(torch.uint8))

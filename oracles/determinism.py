@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from functools import partial
 
+from mhc.dense import equal_bits
 from mhc.observation import Observation
 from mhc.oracles.error_map import difference_map
 from mhc.oracles.trial import Gate, Plan, Run, Trial, results, same_bits
@@ -43,15 +44,14 @@ def compare(oracle: str, base: Observation, other: Observation, symptom: str, wh
             verdicts.append(failed(oracle, name, symptom, f"{name} is returned in one run and None in {what}"))
         elif value.numel() == 0:
             verdicts.append(not_applicable(oracle, name, "no elements"))
+        elif equal_bits(value, again):
+            verdicts.append(passed(oracle, name))
         else:
-            same = same_bits(value, again)
-            if same.all():
-                verdicts.append(passed(oracle, name))
-            else:
-                at = first(~same)
-                pair = f"{float(value[at]):.9g}, and {float(again[at]):.9g} in {what}"
-                locate = partial(difference_map, ~same)
-                verdicts.append(failed(oracle, name, symptom, f"{element_name(name, at)} = {pair}", locate=locate))
+            changed = ~same_bits(value, again)
+            at = first(changed)
+            pair = f"{float(value[at]):.9g}, and {float(again[at]):.9g} in {what}"
+            locate = partial(difference_map, changed)
+            verdicts.append(failed(oracle, name, symptom, f"{element_name(name, at)} = {pair}", locate=locate))
     return verdicts
 
 

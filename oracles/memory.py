@@ -6,6 +6,7 @@ its inputs lie between canaries too.
 
 from collections.abc import Mapping, Sequence
 
+from mhc.dense import equal_bits
 from mhc.inputs import banded
 from mhc.memory import FINITE_FILL
 from mhc.observation import Observation
@@ -37,9 +38,8 @@ def judge_kept(observation: Observation, runs: Sequence[str]) -> list[Verdict]:
     for name, value in zip(observation.returned, fetch((), compared=observation.returned.values()), strict=True):
         was = before[name]
         assert was is not None
-        changed = ~same_bits(was, value)
-        if changed.any():
-            at = first(changed)
+        if not equal_bits(was, value):
+            at = first(~same_bits(was, value))
             change = f"{float(was[at]):.9g}, and {float(value[at]):.9g} after later calls: {', '.join(runs)}"
             verdicts.append(failed(NAME, name, "overwritten", f"{element_name(name, at)} = {change}"))
     return verdicts
