@@ -138,19 +138,19 @@ def _comparable(value: Tensor, wanted: ErrorNumber) -> Tensor:
 def _compare(name: str, value: Tensor, wanted: ErrorNumber, difference: Tensor) -> Verdict:
     """Return the verdict from the distances to the reference, which are 0 where not judged."""
     worst = _worst(difference, wanted)
-    if not worst <= 1:
-        ratio = _ratio(difference, wanted)
-        worst = float(ratio.max())
     if worst > 1:
-        at = largest(ratio)
+        at = largest(_ratio(difference, wanted))
         symptom = "all zero" if not value.any() else "value"
         return failed(NAME, name, symptom, describe(name, at, value, wanted.value, wanted.error), ratio=worst)
     return passed(NAME, name, ratio=worst)
 
 
 def _worst(difference: Tensor, wanted: ErrorNumber) -> float:
-    """Return the largest ratio of the elements; NaN where one is 0 and may not differ."""
-    return float((difference / wanted.error).max())
+    """Return the largest ratio of the elements."""
+    worst = float((difference / wanted.error).max())
+    if math.isnan(worst):  # an element is 0 and may not differ, or it is NaN
+        worst = float(_ratio(difference, wanted).max())
+    return worst
 
 
 def _ratio(difference: Tensor, wanted: ErrorNumber) -> Tensor:

@@ -35,6 +35,8 @@ def judge(observation: Observation, allowed: Tolerances) -> list[Verdict]:
 
 def labelled(verdicts: Iterable[Verdict], allowed: Tolerances) -> list[Verdict]:
     """Return verdicts of comparisons with `allowed`, those of a sampled tolerance labelled as such."""
+    if not allowed.sampled:
+        return list(verdicts)
     return [
         replace(one, sampled=True, message=f"{one.message} (sampled)" if one.status is Status.FAIL else one.message)
         if one.subject in allowed.sampled and one.status is not Status.NOT_APPLICABLE
@@ -51,7 +53,7 @@ def _without_stage(observation: Observation, allowed: Tolerances) -> Iterator[Ve
     ):
         if not given:
             for name in wanted:
-                yield replace(not_applicable(bound.NAME, name, f"no {stage}"), symptom=NOT_RETURNED)
+                yield not_applicable(bound.NAME, name, f"no {stage}", NOT_RETURNED)
 
 
 def outcomes(verdicts: Iterable[Verdict]) -> dict[str, str]:
@@ -104,7 +106,7 @@ def agree(oracle: str, symptom: str, observation: Observation, allowed: Toleranc
         worst = next((verdict for verdict in both if verdict.status is Status.FAIL), both[1])
         if worst.status is Status.FAIL:
             worst = replace(worst, symptom=symptom, message=f"{symptom}: {worst.message}")
-        verdicts.append(replace(worst, oracle=oracle))
+        verdicts.append(Verdict(**{**vars(worst), "oracle": oracle}))  # half the time of `replace`
     return verdicts
 
 
@@ -120,5 +122,5 @@ def judge_missing(oracle: str, name: str, value: Tensor | None, wanted: ErrorNum
     if value is not None:
         return failed(oracle, name, "unwanted", f"{name} was returned, where it must be None")
     if wanted is None:
-        return replace(not_applicable(oracle, name, "absent in this case"), symptom=ABSENT)
-    return replace(not_applicable(oracle, name, "not returned"), symptom=NOT_RETURNED)
+        return not_applicable(oracle, name, "absent in this case", ABSENT)
+    return not_applicable(oracle, name, "not returned", NOT_RETURNED)

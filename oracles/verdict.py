@@ -89,8 +89,8 @@ def failed(
     )
 
 
-def not_applicable(oracle: str, subject: str, reason: str) -> Verdict:
-    return Verdict(oracle=oracle, subject=subject, status=Status.NOT_APPLICABLE, message=reason)
+def not_applicable(oracle: str, subject: str, reason: str, symptom: str = "") -> Verdict:
+    return Verdict(oracle=oracle, subject=subject, status=Status.NOT_APPLICABLE, symptom=symptom, message=reason)
 
 
 def located(verdict: Verdict, wanted: Callable[[Verdict], bool]) -> Verdict:

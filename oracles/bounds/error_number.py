@@ -37,6 +37,7 @@ import torch
 from torch import Tensor
 
 from mhc.oracles.bounds import addends, reassociation, repeated_terms
+from mhc.oracles.bounds.later import Later
 from mhc.oracles.bounds.operation_error import general_error, nonfinite_matmul_error, nonfinite_product_error, product_error
 from mhc.oracles.bounds.quantum import product_quantum, quantum_of, representable
 from mhc.oracles.bounds.rounding import (
@@ -392,11 +393,16 @@ class ErrorNumber:
         """Return the number with `move` applied to its value and its error, such as an index or a reshape."""
         value, error = move(self.value), move(self.error)
         moved = type(self)(value, error, self.dtype, self.quantum, finite=self.finite, errorless=self.errorless)
-        moved.reassociated = reassociation.moved(self.reassociated, move)
-        moved.distributed = reassociation.moved(self.distributed, move)
-        moved.addends = addends.moved(self.addends, move)
-        moved.partial = reassociation.moved(self.partial, move)
-        moved.cancelled = None if self.cancelled is None else move(self.cancelled)
+        if self.reassociated is not None:
+            moved.reassociated = Later(move, self.reassociated)
+        if self.distributed is not None:
+            moved.distributed = Later(move, self.distributed)
+        if self.addends is not None:
+            moved.addends = addends.moved(self.addends, move)
+        if self.partial is not None:
+            moved.partial = Later(move, self.partial)
+        if self.cancelled is not None:
+            moved.cancelled = move(self.cancelled)
         return moved
 
     def __getitem__(self, index: Any) -> "ErrorNumber":

@@ -51,7 +51,7 @@ def repeated(terms: Tensor, dim: int) -> Tensor | None:
     rows = terms.reshape(-1, 1, length)
     chosen = rows[..., [0, 1, length // 2, length // 2 + 1]].mT  # [..., 4, 1]
     there = chosen != 0
-    same = (rows == chosen) & there
+    same = rows == chosen.masked_fill(~there, torch.nan)  # zeros equal nothing
     alike = same.sum(0) > _ALIKE * there.sum(0)
     many = alike.sum(-1) > _FEW
     if not many.any():

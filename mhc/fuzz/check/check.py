@@ -155,10 +155,11 @@ def further(
                 done[run.label] = rerun(implementation, run)
                 clock.run_ended(sum(done[run.label].seconds.values()))
             if not plan.probes:
-                wrong = [one for one in _failing(done[run.label]) if fresh and _key(one) not in reported]
+                failing = _failing(done[run.label])
+                wrong = [one for one in failing if fresh and _key(one) not in reported]
                 verdicts += [one for one in wrong if one.oracle in SIDE_EFFECT_GATES]
                 reported |= {_key(one) for one in wrong if one.oracle in SIDE_EFFECT_GATES}
-                broken += _unfit(gate, run, done[run.label], fresh)
+                broken += _unfit(gate, run, done[run.label], failing, fresh)
             if liveness.device_lost(done[run.label]):
                 return verdicts + broken
         verdicts += broken or plan.judge(done)
@@ -189,11 +190,11 @@ def _key(verdict: Verdict) -> tuple[str, str, str]:
     return verdict.oracle, verdict.subject, verdict.symptom
 
 
-def _unfit(gate: Gate, run: Run, observation: Observation, fresh: bool) -> list[Verdict]:
+def _unfit(gate: Gate, run: Run, observation: Observation, failing: Iterable[Verdict], fresh: bool) -> list[Verdict]:
     """Return why the gate cannot judge a further run. The run's own failures are reported once."""
     if observation.refused is not None:
         return [not_applicable(gate.name, run.label, f"refused: {observation.refused}")]
-    wrong = [one for one in _failing(observation) if one.oracle not in SIDE_EFFECT_GATES]
+    wrong = [one for one in failing if one.oracle not in SIDE_EFFECT_GATES]
     if wrong and fresh:
         return [replace(one, message=f"{one.message} (run: {run.label})") for one in wrong]
     return [not_applicable(gate.name, run.label, "its run failed")] if observation.failure is not None else []

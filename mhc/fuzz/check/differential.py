@@ -106,7 +106,7 @@ def _explained(verdict: Verdict, theirs: Observation, allowed: Tolerances) -> Ve
 
 
 def _not_compared(peer: Peer, symptom: str, reason: str) -> Verdict:
-    return replace(not_applicable(pair.NAME, "case", reason), symptom=symptom, against=peer.name)
+    return replace(not_applicable(pair.NAME, "case", reason, symptom), against=peer.name)
 
 
 def compared(verdicts: Sequence[Verdict]) -> tuple[str, ...]:
