@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -67,7 +67,7 @@ class Reference:
 
     outputs: Mapping[str, Tensor]
     saved: Mapping[str, Tensor]
-    backward: Callable[[], Mapping[str, Tensor | None]] = field(repr=False)
+    backward: Callable[[], Mapping[str, Tensor | None]]
 
     @functools.cached_property
     def gradients(self) -> Mapping[str, Tensor | None]:

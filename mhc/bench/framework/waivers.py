@@ -15,6 +15,7 @@ WAIVERS: Mapping[str, Mapping[str, str]] = {
         "return bool(self.pool.busy()) and self.now [-<-]{+<=+} self.budget.seconds + min(_GRACE, self.budget.seconds / 10)": "at the limit itself, one tick of the clock, either is right",
     },
     "mhc/case.py": {
+        "if [-layout is CONTIGUOUS-]{+False+}:": _SPEED,
         "if [-not TYPE_CHECKING-]{+True+}:": "at run time it is true anyway; type checkers alone see another",
         'return json.dumps(encode(vars(self)), indent=2[-, allow_nan=False-]) + "\\n"': "a guard that nothing reaches: encode writes NaN and infinities as strings",
         'return json.dumps(encode(vars(self)), indent=2, allow_nan=[-False-]{+True+}) + "\\n"': "a guard that nothing reaches: encode writes NaN and infinities as strings",
@@ -65,6 +66,7 @@ WAIVERS: Mapping[str, Mapping[str, str]] = {
         "return rounds.quiet(max(request.count, GUIDED if guided else [-0-]{+1+}), phases=phases)": "a round has one case at least",
     },
     "mhc/global_state.py": {
+        "return torch.get_default_device() if [-torch._C._len_torch_function_stack()-]{+True+} else _HOST  # a default device is a mode": _SPEED,
         **dict.fromkeys(
             (
                 *(f"_DRAWN = [-4-]{{+{other}+}} * 17" for other in ("(4 + 1)", "(4 * 10)")),
@@ -84,12 +86,14 @@ WAIVERS: Mapping[str, Mapping[str, str]] = {
         "return free < whole / _FULL and torch.cuda.memory_reserved() [-<-]{+<=+} (whole - free) / 2": "at the limit itself, one byte of gigabytes, either is right",
     },
     "mhc/overlap.py": {
+        "if all(end [-<=-]{+<+} start for (_, end), (start, _) in pairwise(extents)):  # the common case": _SPEED,
         "order = sorted(range(tensor.dim()), [-key=tensor.stride, -]reverse=True)": "saves work: of fewer tensors it is known that they have no gaps, and elements are looked at",
         "if low < end and start [-<-]{+<=+} high and overlap(one, another)": "saves work: overlap says no where one extent ends at the other's begin",
         "if low [-<-]{+<=+} end and start < high and overlap(one, another)": "saves work: overlap says no where one extent ends at the other's begin",
         "occupied = torch.zeros((max(high, end) - min(low, start)) // unit[-, dtype=torch.bool-])": "it takes four times the memory; ones and zeros are told apart all the same",
     },
     "mhc/placement.py": {
+        "_wait([tensor.device for tensor in (*there, *others) if [-not tensor.is_cpu-]{+True+}])": "it waits for a GPU only",
         "return tensor.to(device, non_blocking=[-True-]{+False+}, copy=True)": _GPU,
         "return tensor.to(device, [-non_blocking=True, -]copy=True)": _GPU,
     },
@@ -101,6 +105,7 @@ WAIVERS: Mapping[str, Mapping[str, str]] = {
         "total = ((raw & np.uint64(0xFFFFFFFF)) + (raw >> np.uint64(32))).sum(axis=0[-, dtype=np.uint64-])": "NumPy sums unsigned 64-bit numbers as such anyway",
     },
     "oracles/bound.py": {
+        "if [-math.isnan(worst)-]{+True+}:  # an element is 0 and may not differ, or it is NaN": _SPEED,
         "if [-finite-]{+False+}:": _SPEED,
         "if [-got.numel() == 0 or not got.is_floating_point()-]{+True+}:": _SPEED,
     },
