@@ -18,6 +18,7 @@ from mhc.fuzz.check.level import Level
 from mhc.operators.mhc_pre.torch.implementations import GOLDEN, MANUAL
 from mhc.oracles.verdict import Verdict
 from mhc.placement import fetch, place, rewrite
+from mhc.reference import reference
 from tests.support.far_device import DEVICE, Watch
 from tests.support.helpers import scaled_case, symptoms, with_layout
 
@@ -89,6 +90,20 @@ def test_copies_are_waited_for_together(monkeypatch: pytest.MonkeyPatch) -> None
     place(materialise(CASES["infinite"]), {"a": torch.ones(2)})
     fetch(iter([torch.ones(2), torch.ones(3)]))
     assert asked == [[HOST], []]
+
+
+def test_what_is_only_compared_is_not_copied_on_the_host() -> None:
+    one, other = torch.ones(2), torch.ones(3)
+    copy, same = fetch([one], compared=[other])
+    assert copy.data_ptr() != one.data_ptr()
+    assert same.data_ptr() == other.data_ptr()
+
+
+def test_the_references_gradients_are_computed_once_where_they_are_asked_for() -> None:
+    wanted = reference(materialise(CASES["infinite"]))
+    assert "gradients" not in vars(wanted)
+    assert wanted.gradients is wanted.gradients
+    assert set(wanted.gradients) == {"dx", "dphi", "dalpha", "dbias", "dgamma"}
 
 
 @pytest.mark.parametrize("last", [1, 3])
