@@ -218,8 +218,8 @@ BACKWARD = (
     _gates(
         name="last_chunk_of_D",
         bug="only the last block of the reduction over D kept",
-        old="            acc += widen(tl.load(at, on3, 0.0), F) * g[:, None, :]",
-        new="            acc = widen(tl.load(at, on3, 0.0), F) * g[:, None, :]",
+        old="news + (accs[k] + widen(tl.load(at, on_d, 0.0), F) * g,)",
+        new="news + (widen(tl.load(at, on_d, 0.0), F) * g,)",
     ),
     _gates(
         name="hc_eps_in_the_slope",
@@ -258,8 +258,8 @@ BACKWARD = (
     _gates(
         name="last_token_not_live",
         bug="tail of N off by one in the gates' gradients",
-        old="        live = t < N\n        x_row",
-        new="        live = t < N - (N > 1)\n        x_row",
+        old="        live = t < N\n        on = live",
+        new="        live = t < N - (N > 1)\n        on = live",
     ),
     _gates(
         name="last_dbias_unwritten",
@@ -322,9 +322,9 @@ BACKWARD = (
     ),
     _wide(
         name="wide_loses_a_product",
-        bug="one of six products of terms left out in the kernel for many streams",
+        bug="one of three products of terms left out in the kernel for many streams",
         hidden=True,
-        old="        acc = dot(m, w_h, acc)\n",
+        old="        low = dot(h, w_l, low)\n",
         new="",
     ),
 )

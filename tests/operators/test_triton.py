@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -150,6 +151,65 @@ def test_modes_of_sm_90_are_right_and_deterministic(name: str) -> None:
         assert [bits(value) for value in first.values() if value is not None] == [
             bits(value) for value in second.values() if value is not None
         ]
+
+
+_ROW = torch.linspace(1.0, 2.0, 25, dtype=torch.float64)
+ROWS_IN_DOUBT = {
+    "neither": (_ROW, _ROW),
+    "spread beside sparse": (torch.cat([_ROW[:1], _ROW[1:] * 2.0**-49]), torch.cat([_ROW[:1] * 0, _ROW[1:]])),
+    "spread beside a thin, sparse one": (
+        torch.cat([_ROW[:1], _ROW[1:] * 2.0**-49]),
+        torch.cat([_ROW[:1] * 2.0**-45, _ROW[1:]]),
+    ),
+    "both spread": (_ROW * 2.0 ** -torch.arange(0, 50, 2), _ROW * 2.0 ** -torch.arange(48, -2, -2)),
+    "faint": (_ROW * 2.0**-100, _ROW * 2.0**90),
+    "large": (_ROW * 2.0**60, _ROW * 2.0**-20),
+    "cancels": (_ROW * (-1.0) ** torch.arange(25), _ROW),
+}
+
+
+@runnable
+@pytest.mark.parametrize("mode", ["wide", "wide_hopper"])
+@pytest.mark.parametrize("name", ROWS_IN_DOUBT)
+def test_dx_of_many_streams_is_right_where_float16_is_not(implementation: Implementation, name: str, mode: str) -> None:
+    """dh_res in rows and phi in columns, either way round: dx is their product alone."""
+    if mode == "wide_hopper" and (implementation is not TRITON or torch.cuda.get_device_capability() != (9, 0)):
+        pytest.skip("needs a GPU of sm_90")
+    n, M, D, N = 6, 48, 64, 8
+    device = device_of(implementation)
+    for rows in (ROWS_IN_DOUBT[name], ROWS_IN_DOUBT[name][::-1]):
+        a, b = (
+            torch.zeros(M, dtype=torch.float64, device=device).index_copy_(
+                0, torch.arange(12, 37, device=device), one.to(device)
+            )
+            for one in rows
+        )
+        phi = b.float()[:, None].repeat(1, n * D)
+        phi[:, 5:] = torch.rand(M, n * D - 5, generator=torch.Generator().manual_seed(3)).to(device) + 1.0
+        dh_mix = a.float().repeat(N, 1)
+        dh_mix[3:] = 1.0 + torch.rand(N - 3, M, generator=torch.Generator().manual_seed(4)).to(device)
+        dh_mix[:, :12] = 0.0
+        zeros = partial(torch.zeros, device=device)
+        gradients = mhc_backward_triton(
+            zeros(1, N, n, D, dtype=torch.bfloat16),
+            phi,
+            torch.ones(3, device=device),
+            zeros(M),
+            torch.ones(1, N, device=device),
+            zeros(1, N, M),
+            zeros(1, N, n),
+            zeros(1, N, n),
+            zeros(1, N, D, dtype=torch.bfloat16),
+            zeros(1, N, n),
+            dh_mix[:, 12:].reshape(1, N, n, n).contiguous(),
+            None,
+            schedule={"backward_mode": mode},
+        )
+        dx = gradients[0].double().reshape(N, n * D)
+        exact = dh_mix.double() @ phi.double()
+        sizes = dh_mix.double().abs() @ phi.double().abs()
+        bound = 2.0**-8 * exact.abs() + 6 * 48**0.5 * 2.0**-24 * sizes + 2.0**-133
+        assert bool(((dx - exact).abs() <= bound).all())
 
 
 @runnable

@@ -154,7 +154,6 @@ SHARED: tuple[Job, ...] = (
 SPILLS: Mapping[tuple[str, str], int] = {
     ("sm_80", "partial_kernel"): 42,  # n = 8: 128 columns of phi
     ("sm_80", "streams_kernel"): 60,
-    ("sm_80", "classes_kernel"): 4,
     ("sm_90", "gates_kernel"): 8,  # held to 128 registers, so that more programs run at once
     ("sm_90", "resident_kernel"): 4,
     ("sm_100", "streams_kernel"): 10,

@@ -6,7 +6,8 @@ parameters  adds the partial sums in a fixed order: dphi = psi * gamma, dgamma =
 
 float32 products run on bfloat16 tensor cores where x is narrower: v = h + m + l in three terms, and a @ b is the six
 products hh mh lh hm mm hl (the other three are together about 2**-23 |a| |b| at most), side by side along the contraction.
-Where x is float32 they are plain multiply-adds of whole numbers.
+With many streams dx is three products of scaled float16 terms instead (`fp16_split`). Where x is float32 they are plain
+multiply-adds of whole numbers.
 """
 
 from collections.abc import Mapping
@@ -22,14 +23,13 @@ from mhc.operators.mhc_pre.selection import TWO_TERMS_FROM, Problem, balanced_sp
 from mhc.operators.mhc_pre.tensors import backward_tensors, frozen, on_its_device
 from mhc.operators.mhc_pre.triton.heuristics import backward_plan
 from mhc.operators.mhc_pre.triton.kernels.bwd_common import gates_kernel, parameters_kernel, streams_kernel
-from mhc.operators.mhc_pre.triton.kernels.bwd_gemm import classes_kernel, dx_kernel, psi_kernel, weights_kernel
+from mhc.operators.mhc_pre.triton.kernels.bwd_gemm import dx_kernel, mend_kernel, psi_kernel, weights_kernel
 from mhc.operators.mhc_pre.triton.launcher import Launch, Program, Tiles, can_overlap
 from mhc.operators.mhc_pre.triton.schedule import BackwardSchedule
-from mhc.operators.mhc_pre.triton.selection import WHOLE, packed_columns, packed_rows, pieces
+from mhc.operators.mhc_pre.triton.selection import WHOLE, Held, held_columns, packed_columns, packed_rows, pieces
 
 X_TERMS = {torch.bfloat16: 1, torch.float16: 2, torch.float32: 1, torch.float64: 1}
 HOPPER_COLUMNS = 96  # of packed dh_mix
-LOADED_ROWS = frozenset({48, 80})  # sums of two powers of two from 16 on whose terms of phi fit into shared memory
 GATES_PROGRAMS = 2048  # at most this many partial sums for dbias and dalpha
 
 
@@ -50,14 +50,15 @@ def program(
     whole = dtype in WHOLE
     wide, hopper, loaded = plan.wide, plan.mode == "hopper", plan.mode == "wide_hopper"
     overlap = hopper and can_overlap(device)
-    # packed dh_mix: six terms a row of phi (or whole, one), in chunks of plan.rows and a smaller last one; wide: five
-    MP = triton.cdiv(M, plan.rows) * plan.rows if wide else M
+    # packed dh_mix: six terms a row of phi (or whole, one), in chunks of plan.rows and a smaller last one; wide: three
+    held = held_columns(n, D, where.shared) if loaded and (plan.tokens, plan.columns) == (64, 128) else None
+    MP = held.rows if held is not None else triton.cdiv(M, plan.rows) * plan.rows if wide else M
     need = M if whole else 6 * M
     tail = need % plan.rows
     C = (
         HOPPER_COLUMNS
         if hopper
-        else 5 * MP
+        else 3 * MP
         if wide
         else max(plan.rows, need - tail + (power_of_2(tail, 16, plan.rows) if tail else 0))
     )
@@ -72,7 +73,10 @@ def program(
     share = plan.psi_tokens * triton.cdiv(N, plan.splits * plan.psi_tokens)  # tokens of a program of psi
     splits = plan.splits if loaded else triton.cdiv(N, share) if wide else min(plan.splits, triton.cdiv(N, plan.tokens))
     parts = 2 * splits if hopper else packed_rows(K) * splits if loaded else splits  # of psi
-    columns = power_of_2(K, 16, 256) if where.interpreted else 64 if K >= 4096 else 16
+    if where.interpreted:
+        columns = power_of_2(K, 16, 256)
+    else:  # of psi for a program: fewer where there are many rows, which it takes one block after the other
+        columns = power_of_2(K // 320, 16, 64) if M > 32 else 64 if K >= 4096 else 16
     sums_columns = power_of_2(M + 3, 1, 512) if where.interpreted else 4
     gates = Launch(
         gates_kernel,
@@ -80,7 +84,7 @@ def program(
         plan.gates_warps,
         (
             *("x", "dh_in", "h_mix", "h_pre", "h_post", "dh_post", "dh_res", "inv_rms", "alpha"),
-            *("dh_mix", "faint", "coef", "sums"),
+            *("dh_mix", "left", "left_scale", "left_marks", "coef", "sums"),
         ),
         (
             *(N, D, chunk, hc_eps),
@@ -94,6 +98,7 @@ def program(
             plan.gates_tokens,
             plan.gates_columns,
             plan.gates_stages,
+            plan.gates_tokens * K < 2**31,
             overlap,
         ),
         registers=128 if hopper and N >= 4096 else None,
@@ -101,13 +106,15 @@ def program(
     accumulator = torch.float64 if dtype == torch.float64 else torch.float32
     scratch = {
         "dh_mix": (N * C, accumulator if whole else torch.bfloat16),
-        "faint": (N if wide else 0, torch.int32),
+        "left": (2 * N * MP if wide else 0, torch.float16),
+        "left_scale": (N if wide else 0, torch.float32),
+        "left_marks": (N if wide else 0, torch.int32),
         "coef": (N, accumulator),
         "sums": (programs * (M + 3), accumulator),
         "psi": (parts * R * K, accumulator),
     }
     if wide:
-        middle, more = _wide(plan, N, n, D, has_gamma, terms, MP, share, splits, loaded, where)
+        middle, more = _wide(plan, N, n, D, has_gamma, terms, MP, share, splits, loaded, held, where)
         scratch |= more
     elif hopper:
         middle = (_hopper(plan, N, n, D, has_gamma, R, splits, overlap),)
@@ -210,20 +217,22 @@ def _wide(
     share: int,
     splits: int,
     loaded: bool,
+    held: Held | None,
     where: Chip,
 ) -> tuple[tuple[Launch, ...], dict[str, tuple[int, torch.dtype]]]:
-    """Return the launches for phi * gamma in terms, psi, dx, and dx's classes where it is not finite; with their scratch."""
+    """Return the launches for phi * gamma in terms, psi, dx, and what is in doubt of dx again; with their scratch."""
     K, M = n * D, n * n + 2 * n
-    side = max(plan.columns, plan.psi_columns)
+    side = max(plan.columns, plan.psi_columns, 1 if held is None else held.columns)
     DP = triton.cdiv(D, side) * side
     tiles = triton.cdiv(N, plan.tokens) * n * (DP // plan.columns)
-    rows = power_of_2(M, 1, 512) if where.interpreted else 1
+    rows = power_of_2(M, 1, 512)
+    block = 1024 if where.interpreted else power_of_2(4096 // rows, 16, 128)
     weights = Launch(
         weights_kernel,
-        (triton.cdiv(n * DP, 1024), triton.cdiv(M, rows), 1),
+        (triton.cdiv(n * DP, block), 1, 1),
         4,
-        ("phi", "gamma", "w"),
-        (D, K, M, DP, has_gamma, rows, 1024),
+        ("phi", "gamma", "w", "w_scale", "w_marks"),
+        (D, K, M, DP, has_gamma, rows, block),
     )
     psi = (
         _loaded_psi(N, K, M, MP, splits, where.shared)
@@ -239,16 +248,31 @@ def _wide(
             ),
         )
     )
-    upstream, rest = ("x", "dh_in", "h_pre", "dh_mix"), ("coef", "w", "dx", "flags")
-    tile = (n, MP, DP, plan.tokens, plan.columns, plan.rows, 16)
+    tile, near = (n, MP, DP, plan.tokens, plan.columns, 16), (plan.tokens + 1) * K < 2**31
     dx = (
-        _loaded_dx(N, n, D, MP, DP, where.cores)
-        if loaded and D % 8 == 0 and M in LOADED_ROWS and (plan.tokens, plan.columns) == (64, 128)
-        else Launch(dx_kernel, (tiles, 1, 1), plan.warps, (*upstream, *rest), (N, D, K, *tile, plan.stages))
+        _loaded_dx(N, n, D, DP, held, where.cores)
+        if held is not None
+        else Launch(
+            dx_kernel,
+            (tiles, 1, 1),
+            plan.warps,
+            ("x", "dh_in", "h_pre", "left", "left_scale", "coef", "w", "w_scale", "dx"),
+            (N, D, K, *tile, plan.rows, plan.stages, near),
+        )
     )
-    many = (triton.cdiv(tiles, 16), 1, 1)
-    classes = Launch(classes_kernel, many, plan.warps, (*upstream, "faint", *rest), (N, D, K, *tile, 16))
-    return (weights, psi, dx, classes), {"w": (3 * M * n * DP, torch.bfloat16), "flags": (tiles, torch.int32)}
+    mend = Launch(
+        mend_kernel,
+        (triton.cdiv(tiles, 16), 1, 1),
+        plan.warps,
+        ("x", "dh_in", "h_pre", "dh_mix", "left_marks", "coef", "phi", "gamma", "w_marks", "dx"),
+        (N, D, K, *tile[:3], has_gamma, *tile[3:], 16, 16, near),
+    )
+    scratch = {
+        "w": (2 * M * n * DP, torch.float16),
+        "w_scale": (n * DP, torch.float32),
+        "w_marks": (n * DP, torch.int32),
+    }
+    return (weights, psi, dx, mend), scratch
 
 
 def _loaded_psi(N: int, K: int, M: int, MP: int, splits: int, shared: int) -> Launch:
@@ -258,7 +282,7 @@ def _loaded_psi(N: int, K: int, M: int, MP: int, splits: int, shared: int) -> La
     pack = packed_rows(K)
     blocks, CA, CB = pieces(M, 128, least=16)
     stages = min(6, (shared - 2048) // (128 * (128 + 3 * (CA + CB))))
-    rows, across = N // pack, pack * 5 * MP
+    rows, across = N // pack, pack * 3 * MP
     first, second = (Tiles((rows, across), (across, 1), (64, C), 2 * C) for C in (CA, CB or CA))  # without B none is loaded
     return Launch(
         hopper_psi_kernel,
@@ -275,29 +299,29 @@ def _loaded_psi(N: int, K: int, M: int, MP: int, splits: int, shared: int) -> La
     )
 
 
-def _loaded_dx(N: int, n: int, D: int, MP: int, DP: int, cores: int) -> Launch:
-    """Return the launch for dx whose tiles the tensor memory accelerator loads; M is the sum of two powers of two."""
+def _loaded_dx(N: int, n: int, D: int, DP: int, held: Held, cores: int) -> Launch:
+    """Return the launch for dx whose tiles the tensor memory accelerator loads."""
     from mhc.operators.mhc_pre.triton.kernels.bwd_dx_sm90 import hopper_dx_kernel  # noqa: PLC0415  Gluon, sm_90 only
 
-    K, M = n * D, n * n + 2 * n
-    CA = 1 << (M.bit_length() - 1)
-    CB, programs = M - CA, n * (DP // 128)
+    K, M, MP, COLS = n * D, n * n + 2 * n, held.rows, held.columns
+    CA, CB = held.chunk
+    programs = n // 2 * (DP // COLS)
     splits = balanced_splits(programs, triton.cdiv(N, 64), cores)
-    streams = Tiles((n, N, D), (D, K, 1), (1, 64, 128), 128)
+    streams = Tiles((n, N, D), (D, K, 1), (1, 64, COLS), 128)
     return Launch(
         hopper_dx_kernel,
         (programs, splits, 1),
         4,
-        ("x", "dh_in", "dh_mix", "dh_mix", "w", "w", "dx", "h_pre", "coef", "flags"),
-        (N, D, splits, n, MP, DP, CA, CB, 16),
+        ("x", "dh_in", "left", "left", "w", "w", "dx", "h_pre", "coef", "left_scale", "w_scale"),
+        (N, D, splits, n, MP, DP, CA, CB, COLS, held.ring, held.stages),
         registers=168,  # shared out again between the loading warps and the two groups
         tiles={
             0: streams,
-            1: Tiles((N, D), (D, 1), (64, 128), 128),
-            2: Tiles((N, 5 * MP), (5 * MP, 1), (64, CA), 2 * CA),
-            3: Tiles((N, 5 * MP), (5 * MP, 1), (64, CB), 2 * CB),
-            4: Tiles((3 * M, n * DP), (n * DP, 1), (CA, 128), 128),
-            5: Tiles((3 * M, n * DP), (n * DP, 1), (CB, 128), 128),
+            1: Tiles((N, D), (D, 1), (64, COLS), 128),
+            2: Tiles((N, 2 * MP), (2 * MP, 1), (64, CA), min(2 * CA, 128)),
+            3: Tiles((N, 2 * MP), (2 * MP, 1), (64, CB), min(2 * CB, 128)),
+            4: Tiles((2 * M, n * DP), (n * DP, 1), (CA, COLS), 128),
+            5: Tiles((2 * M, n * DP), (n * DP, 1), (CB, COLS), 128),
             6: streams,
         },
     )

@@ -180,9 +180,10 @@ def backward_schedule(problem: Problem, mode: str | None = None) -> BackwardSche
         return BackwardSchedule(
             mode=mode, **_gates(1, min(columns, 128), 4, 1), tokens=16, columns=16, rows=16, splits=splits
         )
-    gates = _gates(8, min(columns, 128), 4, 3) if N >= 4096 else _gates(1, min(columns, 128), 2, 4)
-    if width > 4:
-        gates = _gates(2 if N >= 4096 else 1, min(columns, 64 if width == 16 else 128), 4, 3)
+    # a warp a token: sums across its lanes need no barrier
+    gates = _gates(1, min(power_of_2(D, 16, 256), 2048 // width), 1, 3)
+    if N >= 4096 and width <= 4:
+        gates = _gates(8, min(columns, 128), 4, 3)
     if dtype == torch.float32:
         side = power_of_2(min(D, 2048 // M), 16, 64)  # a program keeps M of phi and M of psi for each
         return BackwardSchedule(

@@ -83,6 +83,37 @@ def hopper_stages(problem: Problem, tokens: int) -> int:
     return (problem.chip.shared - 2048) // (2 * 64 * (tokens + 3 * a + 4 * b))
 
 
+@dataclass(frozen=True)
+class Held:
+    """What a program of the loaded dx holds.
+
+    `columns` of two streams of phi * gamma, `rows` of them, M or more; a `ring` of places for chunks of dh_mix, each as wide
+    as two pieces that are powers of two; and `stages` tiles of x and dh_in.
+    """
+
+    rows: int
+    chunk: tuple[int, int]
+    columns: int
+    ring: int
+    stages: int
+
+
+@functools.cache
+def held_columns(n: int, D: int, shared: int) -> Held | None:
+    """Return what fits; None where rows of x are no multiple of 16 bytes, streams come in no pairs, or nothing fits."""
+    M = n * n + 2 * n
+    if n % 2 or D % 8:
+        return None
+    chunks = ((32, 16), (32, 32), (64, 16), (64, 32), (64, 64))
+    rows, _, chunk = min((-(-M // sum(chunk)) * sum(chunk), -sum(chunk), chunk) for chunk in chunks)
+    for columns, stages in ((128, 2), (64, 2), (64, 1)):
+        free = shared - 1024 - 8 * rows * columns - stages * 6 * 64 * columns  # bytes, beside phi * gamma and the tiles
+        ring = min(4, free // (4 * 64 * sum(chunk)))
+        if ring >= 2:
+            return Held(rows, chunk, columns, ring, stages)
+    return None
+
+
 _RESIDENT = (
     f"bfloat16 on sm_90, n at most 4, n * D at least {TWO_TERMS_FROM}, D a multiple of"
     f" {', '.join(str(width) for width, _, _ in RESIDENT_CUTS.values())} for n = 1, 2, 3, 4 and at most {RESIDENT_GROUP}"

@@ -3,27 +3,16 @@
 import triton
 import triton.language as tl
 
-from mhc.operators.mhc_pre.triton.kernels.bf16_split import (
-    ORDER_1,
-    ORDER_2,
-    dot,
-    finite,
-    narrow,
-    scalar,
-    split_bf16,
-    unscaled,
-    widen,
-)
-
-FAINT = tl.constexpr(2.0**-102)  # from here on the last digit of a float32 is 2**-125 or more
+from mhc.operators.mhc_pre.triton.kernels.bf16_split import ORDER_1, ORDER_2, dot, finite, narrow, scalar, split_bf16, widen
+from mhc.operators.mhc_pre.triton.kernels.fp16_split import large, scale_fp16, sizes, split_fp16
 
 
 @triton.jit
 def _pack(row, j, v, on, MP: tl.constexpr, FORM: tl.constexpr):
     """Entries v of columns j of dh_mix, in the terms that a second pass wants; whole where its rows are not bfloat16.
 
-    streams: blocks of MP columns h m l h m h, the left sides of hh mh lh hm mm hl, with m and l scaled.
-    wide: blocks h m l, unscaled, then m and l scaled. hopper: 24 h, 8 l, 24 m, 24 h, 16 l, with m and l scaled.
+    streams: blocks of MP columns h m l h m h, the left sides of hh mh lh hm mm hl.
+    wide: blocks h m l. hopper: 24 h, 8 l, 24 m, 24 h, 16 l. m and l are scaled.
     Only the first h carries NaN and infinity.
     """
     at = row + j
@@ -34,11 +23,8 @@ def _pack(row, j, v, on, MP: tl.constexpr, FORM: tl.constexpr):
         tl.store(at, h, on)
         low = tl.where(finite(v), h, tl.zeros(h.shape, h.dtype))
         if FORM == "wide":
-            first, second = unscaled(m, l)
-            tl.store(at + MP, first, on)
-            tl.store(at + 2 * MP, second, on)
-            tl.store(at + 3 * MP, m, on)
-            tl.store(at + 4 * MP, l, on)
+            tl.store(at + MP, m, on)
+            tl.store(at + 2 * MP, l, on)
         elif FORM == "hopper":
             tl.store(at + tl.where(j < 8, 24, 72), l, on)
             tl.store(at + 32, m, on)
@@ -52,9 +38,12 @@ def _pack(row, j, v, on, MP: tl.constexpr, FORM: tl.constexpr):
 
 
 @triton.jit
-def _largest(v):
-    """Of each row of v; infinite where there is a NaN, which the interpreter warns of."""
-    return tl.max(tl.where(v == v, tl.abs(v), float("inf")), axis=1)
+def _pack_fp16(row, j, v, factor, on, MP: tl.constexpr):
+    """The same entries times a token's factor, in two terms of float16; zeros where the factor is 0."""
+    v = tl.where(factor > 0, v * factor, 0.0)
+    h, l = split_fp16(v)
+    tl.store(row + j, h, on)
+    tl.store(row + MP + j, l, on)
 
 
 @triton.jit
@@ -69,7 +58,9 @@ def gates_kernel(
     inv_rms,
     alpha,
     dh_mix,
-    faint,
+    left,
+    scale,
+    marks,
     coef,
     sums,
     N,
@@ -86,16 +77,18 @@ def gates_kernel(
     BT: tl.constexpr,
     BD: tl.constexpr,
     STAGES: tl.constexpr,
+    NEAR: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
     """Token gradients of this program's tokens.
 
-    dh_mix in packed terms [N, C], in blocks of MP columns, M or more; wide: faint [N], whether unscaled terms lose
-    digits of all of a token's; coef = sum_M(dt * h_mix) * inv_rms**3 / K [N]; and
-    the sums of its tokens for dbias and dalpha, sums [programs, M + 3].
+    dh_mix in packed terms [N, C], in blocks of MP columns, M or more; wide: also scaled as float16, left [N, 2, MP], with
+    scale and marks [N] (`fp16_split`); coef = sum_M(dt * h_mix) * inv_rms**3 / K [N]; and the sums of its tokens for dbias
+    and dalpha, sums [programs, M + 3]. NEAR: offsets inside a tile fit in 32 bits, which halves the registers of addresses.
     """
     M: tl.constexpr = n * n + 2 * n
     F = coef.dtype.element_ty
+    offset: tl.constexpr = tl.int32 if NEAR else tl.int64
     pid = tl.program_id(0).to(tl.int64)
     i = tl.arange(0, NP)
     r = tl.arange(0, RP)
@@ -111,8 +104,6 @@ def gates_kernel(
     for t0 in range(0, chunk, BT):
         t = pid * chunk + t0 + tl.arange(0, BT)
         live = t < N
-        x_row = x + t * (D * n)  # [BT]
-        g_row = dh_in + t * D
         on = live[:, None] & (i < n)[None, :]  # [BT, NP]
         on_res = live[:, None] & (r < n * n)[None, :]  # [BT, RP]
         col = (t * n)[:, None] + i[None, :]
@@ -126,15 +117,23 @@ def gates_kernel(
         m_post = tl.load(h_mix + row + n + i[None, :], on, 0.0)
         m_res = tl.load(h_mix + row + 2 * n + r[None, :], on_res, 0.0)
         # dh_pre = sum_D dh_in * x
-        acc = tl.zeros([BT, NP, BD], F)
+        first = pid * chunk + t0
+        row_at = tl.arange(0, BT).to(offset)[:, None] * D  # [BT, 1]
+        accs = ()
+        for _ in tl.static_range(n):
+            accs = accs + (tl.zeros([BT, BD], F),)
         for d0 in tl.range(0, D, BD, num_stages=STAGES):
-            d = d0 + tl.arange(0, BD).to(tl.int64)
-            on_d = live[:, None] & (d < D)[None, :]  # [BT, BD]
-            g = widen(tl.load(g_row[:, None] + d[None, :], on_d, 0.0), F)
-            on3 = on_d[:, None, :] & (i < n)[None, :, None]
-            at = x_row[:, None, None] + (i.to(tl.int64) * D)[None, :, None] + d[None, None, :]
-            acc += widen(tl.load(at, on3, 0.0), F) * g[:, None, :]  # [BT, NP, BD]
-        dh_pre = tl.sum(acc, axis=2)  # [BT, NP]
+            d = d0 + tl.arange(0, BD).to(offset)[None, :]
+            on_d = live[:, None] & (d < D)  # [BT, BD]
+            g = widen(tl.load(dh_in + first * D + (row_at + d), on_d, 0.0), F)
+            news = ()
+            for k in tl.static_range(n):
+                at = x + (first * n + k) * D + (row_at * n + d)
+                news = news + (accs[k] + widen(tl.load(at, on_d, 0.0), F) * g,)
+            accs = news
+        dh_pre = tl.zeros([BT, NP], F)
+        for k in tl.static_range(n):
+            dh_pre = tl.where(i[None, :] == k, tl.sum(accs[k], axis=1)[:, None], dh_pre)
         # s = h_pre - hc_eps;  dh_pre2 = dh_pre * s * (1 - s)
         d_pre = tl.where(on, dh_pre * s * (1 - s), 0.0)
         # dh_post2 = dh_post * h_post * (1 - h_post / 2)
@@ -157,8 +156,21 @@ def gates_kernel(
         d_post *= inv[:, None]
         d_res = tl.where(on_res, d_res * inv[:, None], 0.0)  # zeros from M to MP
         if FORM == "wide":
-            top = tl.maximum(_largest(d_res), tl.maximum(_largest(d_pre), _largest(d_post)))
-            tl.store(faint + t, tl.where((top > 0) & (top < FAINT), 1, 0), live)
+            res_top, res_least, res_some = sizes(d_res, on_res, 1)
+            pre_top, pre_least, pre_some = sizes(d_pre, on, 1)
+            post_top, post_least, post_some = sizes(d_post, on, 1)
+            top = tl.maximum(res_top, tl.maximum(pre_top, post_top))
+            many = large(d_res, on_res, top[:, None], 1) + large(d_pre, on, top[:, None], 1)
+            many += large(d_post, on, top[:, None], 1)
+            least = tl.minimum(res_least, tl.minimum(pre_least, post_least))
+            some = tl.minimum(res_some, tl.minimum(pre_some, post_some))
+            factor, back, mark = scale_fp16(top, least, some, 2 * many > M)
+            tl.store(scale + t, back, live)
+            tl.store(marks + t, mark, live)
+            out = left + (t * (2 * MP))[:, None]
+            _pack_fp16(out, i[None, :], d_pre, factor[:, None], on, MP)
+            _pack_fp16(out, n + i[None, :], d_post, factor[:, None], on, MP)
+            _pack_fp16(out, 2 * n + r[None, :], d_res, factor[:, None], live[:, None] & (r < MP - 2 * n)[None, :], MP)
         out = dh_mix + (t * C)[:, None]
         _pack(out, i[None, :], d_pre, on, MP, FORM)
         _pack(out, n + i[None, :], d_post, on, MP, FORM)

@@ -1,10 +1,11 @@
-"""dx of the Triton backward with many streams, for Hopper: two loading warps, and two warp groups that take turns.
+"""dx of the Triton backward with many streams, for Hopper: two loading warps, and a warp group for each of two streams.
 
     dx = dh_mix @ (phi * gamma) - coef * x + h_pre * dh_in        [N, n, D]
 
-A program keeps the three terms of phi * gamma for its 128 columns of one stream in shared memory, and goes through the
-tokens, 64 a tile. dh_mix and phi * gamma come as in `bwd_gemm`, whose `classes_kernel` mends what is not finite; M is the
-sum of two powers of two, CA + CB. Places of x and dh_in are free once the sum begins, those of dh_mix when it ends.
+A program keeps the terms of phi * gamma for the same columns of two streams in shared memory, and goes through the
+tokens, 64 a tile; a warp group has one of the streams. dh_mix and phi * gamma come scaled, as in `bwd_gemm`, whose
+`mend_kernel` makes again what is in doubt. The rows of phi are taken in chunks of CA + CB, since the sides of a product are
+powers of two; rows past M meet zeros of dh_mix. dx leaves from the place of x.
 """
 
 from triton.experimental import gluon
@@ -17,26 +18,45 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
+from mhc.operators.mhc_pre.triton.kernels.fp16_split import ORDER
+from mhc.operators.mhc_pre.triton.kernels.ring_sm90 import advance, barriers
+
 BT = gl.constexpr(64)
-COLS = gl.constexpr(128)
 
 
 @gluon.constexpr_function
-def accumulators():
-    return gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 128, 16])
+def accumulators(columns):
+    return gl.NVMMADistributedLayout([3, 0], [4, 1], [16, columns, 16])
 
 
 @gluon.jit
-def _load_streams(x, dh_in, x_s, g_s, full, empty, count, split, splits, i, d0):
-    """Partition of one warp: x and dh_in of each tile."""
+def _load_streams(
+    x,
+    dh_in,
+    x_s,
+    g_s,
+    full,
+    empty,
+    count,
+    split,
+    splits,
+    i,
+    d0,
+    COLS: gl.constexpr,
+    STAGES: gl.constexpr,
+):
+    """Partition of one warp: dh_in, and x of both streams, of each tile."""
+    slot = 0
+    phase = 1
     for j in range(count):
         t0 = (split + j * splits) * BT
-        slot = j % 2
-        mbarrier.wait(empty.index(slot), ((j // 2) & 1) ^ 1)
+        mbarrier.wait(empty.index(slot), phase)
         bar = full.index(slot)
-        mbarrier.expect(bar, 2 * BT * COLS * 2)
-        tma.async_copy_global_to_shared(x, [i, t0, d0], bar, x_s.index(slot))
+        mbarrier.expect(bar, 3 * BT * COLS * 2)
         tma.async_copy_global_to_shared(dh_in, [t0, d0], bar, g_s.index(slot))
+        for w in gl.static_range(2):
+            tma.async_copy_global_to_shared(x, [i + w, t0, d0], bar, x_s.index(slot * 2 + w))
+        slot, phase = advance(slot, phase, STAGES)
 
 
 @gluon.jit
@@ -58,30 +78,46 @@ def _load_mix(
     column,
     M: gl.constexpr,
     MP: gl.constexpr,
+    DP: gl.constexpr,
     CA: gl.constexpr,
     CB: gl.constexpr,
+    COLS: gl.constexpr,
+    RING: gl.constexpr,
 ):
     """Partition of one warp: phi * gamma once, and dh_mix of each tile."""
-    mbarrier.expect(ready, 3 * (CA + CB) * COLS * 2)
-    for q in gl.static_range(3):
-        tma.async_copy_global_to_shared(w_a, [q * M, column], ready, wa_s.index(q))
-        tma.async_copy_global_to_shared(w_b, [q * M + CA, column], ready, wb_s.index(q))
+    CHUNKS: gl.constexpr = MP // (CA + CB)
+    mbarrier.expect(ready, 4 * MP * COLS * 2)
+    for c in gl.static_range(CHUNKS):
+        for w in gl.static_range(2):
+            for q in gl.static_range(2):
+                row = q * M + c * (CA + CB)
+                tma.async_copy_global_to_shared(w_a, [row, column + w * DP], ready, wa_s.index(c * 4 + w * 2 + q))
+                tma.async_copy_global_to_shared(w_b, [row + CA, column + w * DP], ready, wb_s.index(c * 4 + w * 2 + q))
+    slot = 0
+    phase = 1
     for j in range(count):
         t0 = (split + j * splits) * BT
-        slot = j % 2
-        mbarrier.wait(empty.index(slot), ((j // 2) & 1) ^ 1)
-        bar = full.index(slot)
-        mbarrier.expect(bar, 3 * (CA + CB) * BT * 2)
-        for q in gl.static_range(3):
-            tma.async_copy_global_to_shared(left_a, [t0, q * MP], bar, a_s.index(slot * 3 + q))
-            tma.async_copy_global_to_shared(left_b, [t0, q * MP + CA], bar, b_s.index(slot * 3 + q))
+        for c in gl.static_range(CHUNKS):
+            mbarrier.wait(empty.index(slot), phase)
+            bar = full.index(slot)
+            mbarrier.expect(bar, 2 * (CA + CB) * BT * 2)
+            for q in gl.static_range(2):
+                at = q * MP + c * (CA + CB)
+                tma.async_copy_global_to_shared(left_a, [t0, at], bar, a_s.index(slot * 2 + q))
+                tma.async_copy_global_to_shared(left_b, [t0, at + CA], bar, b_s.index(slot * 2 + q))
+            slot, phase = advance(slot, phase, RING)
 
 
 @gluon.jit
-def _rows(h_pre, coef, t0, N, i, n: gl.constexpr):
-    """h_pre and coef of a tile's tokens, [64] each; zeros where there is no such token."""
-    t = t0 + gl.arange(0, BT, layout=gl.SliceLayout(1, accumulators()))
-    return gl.load(h_pre + t.to(gl.int64) * n + i, t < N, 0.0), gl.load(coef + t, t < N, 0.0)
+def _rows(h_pre, coef, left_scale, t0, N, i, n: gl.constexpr, COLS: gl.constexpr):
+    """h_pre, coef and the scale of a tile's tokens, [64] each; zeros where there is no such token."""
+    t = t0 + gl.arange(0, BT, layout=gl.SliceLayout(1, accumulators(COLS)))
+    live = t < N
+    return (
+        gl.load(h_pre + t.to(gl.int64) * n + i, live, 0.0),
+        gl.load(coef + t, live, 0.0),
+        gl.load(left_scale + t, live, 0.0),
+    )
 
 
 @gluon.jit
@@ -90,21 +126,24 @@ def _consume(
     WHO: gl.constexpr,
     n: gl.constexpr,
     DP: gl.constexpr,
-    GROUP: gl.constexpr,
+    CHUNKS: gl.constexpr,
+    COLS: gl.constexpr,
+    RING: gl.constexpr,
+    STAGES: gl.constexpr,
 ):
-    """Partition of a warp group: tiles WHO, WHO + 2, ..."""
+    """Partition of a warp group: stream i + WHO."""
     (
         h_pre,
         coef,
+        left_scale,
+        w_scale,
         dx,
-        flags,
         x_s,
         g_s,
         wa_s,
         wb_s,
         a_s,
         b_s,
-        out_s,
         ready,
         full,
         empty,
@@ -117,40 +156,55 @@ def _consume(
         i,
         d0,
     ) = both
-    acc: gl.constexpr = accumulators()
-    LEFT: gl.constexpr = (0, 1, 2, 0, 1, 0)  # hh mh lh hm mm hl
-    RIGHT: gl.constexpr = (0, 0, 0, 1, 1, 2)
-    columns: gl.constexpr = n * (DP // COLS)
+    tile: gl.constexpr = accumulators(COLS)
+    column = (i + WHO) * DP + d0 + gl.arange(0, COLS, layout=gl.SliceLayout(0, tile))
+    back = gl.load(w_scale + column)
+    h, c, f = _rows(h_pre, coef, left_scale, split * BT, N, i + WHO, n, COLS)
     mbarrier.wait(ready, 0)
-    h, c = _rows(h_pre, coef, (split + WHO * splits) * BT, N, i, n)
-    for j in range(WHO, count, 2):
-        tile = split + j * splits
-        t0 = tile * BT
-        phase = (j // 2) & 1
-        mbarrier.wait(full.index(WHO), phase)
-        g = g_s.index(WHO).load(acc).to(gl.float32)
-        x = x_s.index(WHO)._reinterpret(gl.bfloat16, [BT, COLS], g_s.type.layout).load(acc).to(gl.float32)
-        out = gl.expand_dims(h, 1) * g - gl.expand_dims(c, 1) * x
-        mbarrier.arrive(empty.index(WHO), count=1)
-        mbarrier.wait(full_mix.index(WHO), phase)
-        for p in gl.static_range(6):
-            out = warpgroup_mma(a_s.index(WHO * 3 + LEFT[p]), wa_s.index(RIGHT[p]), out, is_async=True)
-            out = warpgroup_mma(b_s.index(WHO * 3 + LEFT[p]), wb_s.index(RIGHT[p]), out, is_async=True)
-        # while the products run: the next tile's rows, and the place of the last dx, which has been read by now
-        h, c = _rows(h_pre, coef, t0 + 2 * splits * BT, N, i, n)
-        tma.store_wait(0)
-        out = warpgroup_mma_wait(0, deps=[out])
-        mbarrier.arrive(empty_mix.index(WHO), count=1)
-        rounded = out.to(gl.bfloat16)
-        out_s.index(WHO)._reinterpret(gl.bfloat16, [BT, COLS], g_s.type.layout).store(rounded)
+    slot = 0
+    phase = 0
+    mix = 0
+    mix_phase = 0
+    for j in range(count):
+        t0 = (split + j * splits) * BT
+        acc = gl.zeros([BT, COLS], gl.float32, layout=tile)
+        low = gl.zeros([BT, COLS], gl.float32, layout=tile)
+        for q in gl.static_range(CHUNKS):
+            mbarrier.wait(full_mix.index(mix), mix_phase)
+            acc = warpgroup_mma(a_s.index(mix * 2), wa_s.index(q * 4 + WHO * 2), acc, is_async=True)
+            low = warpgroup_mma(a_s.index(mix * 2), wa_s.index(q * 4 + WHO * 2 + 1), low, is_async=True)
+            low = warpgroup_mma(a_s.index(mix * 2 + 1), wa_s.index(q * 4 + WHO * 2), low, is_async=True)
+            acc = warpgroup_mma(b_s.index(mix * 2), wb_s.index(q * 4 + WHO * 2), acc, is_async=True)
+            low = warpgroup_mma(b_s.index(mix * 2), wb_s.index(q * 4 + WHO * 2 + 1), low, is_async=True)
+            low = warpgroup_mma(b_s.index(mix * 2 + 1), wb_s.index(q * 4 + WHO * 2), low, is_async=True)
+            if (
+                q == 0
+            ):  # while the products run: the next tile's rows, and the place of the last dx, which has been read by now
+                h_next, c_next, f_next = _rows(h_pre, coef, left_scale, t0 + splits * BT, N, i + WHO, n, COLS)
+                tma.store_wait(0)
+                mbarrier.arrive(empty.index((slot + STAGES - 1) % STAGES), count=1, pred=j > 0)
+            # with more than two places a chunk's products may run while the next one's begin
+            if RING > 2 and q < CHUNKS - 1:
+                acc, low = warpgroup_mma_wait(6, deps=[acc, low])
+            else:
+                acc, low = warpgroup_mma_wait(0, deps=[acc, low])
+                mbarrier.arrive(empty_mix.index(mix), count=1)
+            if RING > 2 and q > 0:
+                mbarrier.arrive(empty_mix.index((mix + RING - 1) % RING), count=1)
+            mix, mix_phase = advance(mix, mix_phase, RING)
+        mbarrier.wait(full.index(slot), phase)
+        acc = (acc + low * ORDER) * gl.expand_dims(f, 1) * gl.expand_dims(back, 0)
+        acc += gl.expand_dims(h, 1) * g_s.index(slot).load(tile).to(gl.float32)
+        place = x_s.index(slot * 2 + WHO)
+        flat = place._reinterpret(gl.bfloat16, [BT, COLS], g_s.type.layout)
+        acc -= gl.expand_dims(c, 1) * flat.load(tile).to(gl.float32)
+        flat.store(acc.to(gl.bfloat16))
         fence_async_shared()
-        tma.async_copy_shared_to_global(dx, [i, t0, d0], out_s.index(WHO))
-        # the place of the tile among those of `bwd_gemm`
-        group = tile // GROUP
-        width = gl.minimum((N + BT - 1) // BT - group * GROUP, GROUP)
-        at = group * (GROUP * columns) + (i * (DP // COLS) + d0 // COLS) * width + tile % GROUP
-        bad = gl.where(gl.abs(rounded.to(gl.float32)) < float("inf"), 0, 1)
-        gl.store(flags + at, gl.max(gl.max(bad, 1), 0))
+        tma.async_copy_shared_to_global(dx, [i + WHO, t0, d0], place)
+        h = h_next
+        c = c_next
+        f = f_next
+        slot, phase = advance(slot, phase, STAGES)
     tma.store_wait(0)
 
 
@@ -165,7 +219,8 @@ def hopper_dx_kernel(
     dx,
     h_pre,
     coef,
-    flags,
+    left_scale,
+    w_scale,
     N,
     D,
     splits,
@@ -174,49 +229,44 @@ def hopper_dx_kernel(
     DP: gl.constexpr,
     CA: gl.constexpr,
     CB: gl.constexpr,
-    GROUP: gl.constexpr,
+    COLS: gl.constexpr,
+    RING: gl.constexpr,
+    STAGES: gl.constexpr,
 ):
-    """dx, and flags: a tile has something infinite or NaN. Programs: (n * D / 128, splits of the tiles of tokens).
+    """dx, n even. Programs: (n / 2 * DP / COLS, splits of the tiles of tokens).
 
-    x, dx: descriptors of [n, N, D], blocks [1, 64, 128]; dh_in: of [N, D], blocks [64, 128]; left_*: of [N, 5 MP], blocks
-    [64, C]; w_*: of [3 M, n DP], blocks [C, 128].
+    x, dx: descriptors of [n, N, D], blocks [1, 64, COLS]; dh_in: of [N, D], blocks [64, COLS]; left_*: of [N, 2 MP], blocks
+    [64, C], MP a multiple of CA + CB; w_*: of [2 M, n DP], blocks [C, COLS].
     """
+    CHUNKS: gl.constexpr = MP // (CA + CB)
     M: gl.constexpr = n * n + 2 * n
     PER: gl.constexpr = DP // COLS
-    i = gl.program_id(0) // PER
+    i = gl.program_id(0) // PER * 2
     d0 = gl.program_id(0) % PER * COLS
     split = gl.program_id(1)
     count = ((N + BT - 1) // BT - split + splits - 1) // splits
-    x_s = gl.allocate_shared_memory(gl.bfloat16, [2, 1, BT, COLS], x.layout)
-    g_s = gl.allocate_shared_memory(gl.bfloat16, [2, BT, COLS], dh_in.layout)
-    out_s = gl.allocate_shared_memory(gl.bfloat16, [2, 1, BT, COLS], x.layout)
-    wa_s = gl.allocate_shared_memory(gl.bfloat16, [3, CA, COLS], w_a.layout)
-    wb_s = gl.allocate_shared_memory(gl.bfloat16, [3, CB, COLS], w_b.layout)
-    a_s = gl.allocate_shared_memory(gl.bfloat16, [6, BT, CA], left_a.layout)
-    b_s = gl.allocate_shared_memory(gl.bfloat16, [6, BT, CB], left_b.layout)
+    x_s = gl.allocate_shared_memory(gl.bfloat16, [2 * STAGES, 1, BT, COLS], x.layout)
+    g_s = gl.allocate_shared_memory(gl.bfloat16, [STAGES, BT, COLS], dh_in.layout)
+    wa_s = gl.allocate_shared_memory(gl.float16, [4 * CHUNKS, CA, COLS], w_a.layout)
+    wb_s = gl.allocate_shared_memory(gl.float16, [4 * CHUNKS, CB, COLS], w_b.layout)
+    a_s = gl.allocate_shared_memory(gl.float16, [2 * RING, BT, CA], left_a.layout)
+    b_s = gl.allocate_shared_memory(gl.float16, [2 * RING, BT, CB], left_b.layout)
     ready = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
-    full = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
-    empty = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
-    full_mix = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
-    empty_mix = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
     mbarrier.init(ready, count=1)
-    for s in gl.static_range(2):
-        mbarrier.init(full.index(s), count=1)
-        mbarrier.init(empty.index(s), count=1)
-        mbarrier.init(full_mix.index(s), count=1)
-        mbarrier.init(empty_mix.index(s), count=1)
+    full, empty = barriers(STAGES)
+    full_mix, empty_mix = barriers(RING)
     both = (
         h_pre,
         coef,
+        left_scale,
+        w_scale,
         dx,
-        flags,
         x_s,
         g_s,
         wa_s,
         wb_s,
         a_s,
         b_s,
-        out_s,
         ready,
         full,
         empty,
@@ -231,9 +281,9 @@ def hopper_dx_kernel(
     )
     gl.warp_specialize(
         [
-            (_consume, (both, gl.constexpr(0), n, DP, GROUP)),
-            (_consume, (both, gl.constexpr(1), n, DP, GROUP)),
-            (_load_streams, (x, dh_in, x_s, g_s, full, empty, count, split, splits, i, d0)),
+            (_consume, (both, gl.constexpr(0), n, DP, CHUNKS, COLS, RING, STAGES)),
+            (_consume, (both, gl.constexpr(1), n, DP, CHUNKS, COLS, RING, STAGES)),
+            (_load_streams, (x, dh_in, x_s, g_s, full, empty, count, split, splits, i, d0, COLS, STAGES)),
             (
                 _load_mix,
                 (
@@ -254,8 +304,11 @@ def hopper_dx_kernel(
                     i * DP + d0,
                     M,
                     MP,
+                    DP,
                     CA,
                     CB,
+                    COLS,
+                    RING,
                 ),
             ),
         ],

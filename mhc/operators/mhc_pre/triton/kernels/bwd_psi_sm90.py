@@ -2,7 +2,7 @@
 
     psi[split, m, k] = sum over the split's tokens of dh_mix[t, m] * x[t, k]
 
-dh_mix comes as `bwd_gemm` has it, [N, 5, MP], of which blocks 0, 3 and 4 are terms of order 0, 1 and 2, scaled. A program
+dh_mix comes as `bwd_gemm` has it, [N, 3, MP], in terms of order 0, 1 and 2. A program
 multiplies 128 columns of x, transposed, by CA + CB rows of psi, in two pieces, since the sides of a product are powers of
 two. Rows of x that are no multiple of 16 bytes are taken PACK at a time, as in `fwd_hopper_sm90`: the tokens of a program
 are PACK apart, and begin SHIFT elements after an address that the tensor memory accelerator takes.
@@ -48,7 +48,7 @@ def _load(
         for w in gl.static_range(2):
             tma.async_copy_global_to_shared(x_desc, [j * BT, column + w * COLS], bar, x_s.index(slot * 2 + w))
         for q in gl.static_range(3):
-            at = left + (q + 2 * (q > 0)) * MP
+            at = left + q * MP
             tma.async_copy_global_to_shared(a_desc, [j * BT, at], bar, a_s.index(slot * 3 + q))
             if CB > 0:
                 tma.async_copy_global_to_shared(b_desc, [j * BT, at + CA], bar, b_s.index(slot * 3 + q))
@@ -138,7 +138,7 @@ def hopper_psi_kernel(
 ):
     """psi [PACK * splits, M, K]. Programs: (blocks of CA + CB rows * columns / 128, PACK * splits).
 
-    x_desc: of [N / PACK, PACK * K], blocks [64, 64]; a_desc, b_desc: of [N / PACK, PACK * 5 * MP], blocks [64, C].
+    x_desc: of [N / PACK, PACK * K], blocks [64, 64]; a_desc, b_desc: of [N / PACK, PACK * 3 * MP], blocks [64, C].
     """
     BLOCKS: gl.constexpr = (M + CA + CB - 1) // (CA + CB)
     # blocks of rows next to each other: they read the same x
@@ -159,7 +159,7 @@ def hopper_psi_kernel(
         b_s = a_s
     full, empty = barriers(STAGES)
     column = r * K + k0
-    left = r * (5 * MP) + block * (CA + CB)
+    left = r * (3 * MP) + block * (CA + CB)
     gl.warp_specialize(
         [
             (
