@@ -222,7 +222,7 @@ def _wide(
 ) -> tuple[tuple[Launch, ...], dict[str, tuple[int, torch.dtype]]]:
     """Return the launches for phi * gamma in terms, psi, dx, and what is in doubt of dx again; with their scratch."""
     K, M = n * D, n * n + 2 * n
-    side = max(plan.columns, plan.psi_columns, 1 if held is None else held.columns)
+    side = max(plan.columns, plan.psi_columns)
     DP = triton.cdiv(D, side) * side
     tiles = triton.cdiv(N, plan.tokens) * n * (DP // plan.columns)
     rows = power_of_2(M, 1, 512)

@@ -22,19 +22,17 @@ def _pack(row, j, v, on, MP: tl.constexpr, FORM: tl.constexpr):
         h, m, l = split_bf16(v)
         tl.store(at, h, on)
         low = tl.where(finite(v), h, tl.zeros(h.shape, h.dtype))
-        if FORM == "wide":
-            tl.store(at + MP, m, on)
-            tl.store(at + 2 * MP, l, on)
-        elif FORM == "hopper":
+        if FORM == "hopper":
             tl.store(at + tl.where(j < 8, 24, 72), l, on)
             tl.store(at + 32, m, on)
             tl.store(at + 56, low, on)
         else:
             tl.store(at + MP, m, on)
             tl.store(at + 2 * MP, l, on)
-            tl.store(at + 3 * MP, low, on)
-            tl.store(at + 4 * MP, m, on)
-            tl.store(at + 5 * MP, low, on)
+            if FORM == "streams":
+                tl.store(at + 3 * MP, low, on)
+                tl.store(at + 4 * MP, m, on)
+                tl.store(at + 5 * MP, low, on)
 
 
 @triton.jit

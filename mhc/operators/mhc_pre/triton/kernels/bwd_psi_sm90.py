@@ -2,10 +2,10 @@
 
     psi[split, m, k] = sum over the split's tokens of dh_mix[t, m] * x[t, k]
 
-dh_mix comes as `bwd_gemm` has it, [N, 3, MP], in terms of order 0, 1 and 2. A program
-multiplies 128 columns of x, transposed, by CA + CB rows of psi, in two pieces, since the sides of a product are powers of
-two. Rows of x that are no multiple of 16 bytes are taken PACK at a time, as in `fwd_hopper_sm90`: the tokens of a program
-are PACK apart, and begin SHIFT elements after an address that the tensor memory accelerator takes.
+dh_mix comes as `bwd_gemm` has it, [N, 3, MP], in terms of order 0, 1 and 2. A program multiplies 128 columns of x,
+transposed, by CA + CB rows of psi, in two pieces, since the sides of a product are powers of two. Rows of x that are no
+multiple of 16 bytes are taken PACK at a time, as in `fwd_hopper_sm90`: the tokens of a program are PACK apart, and begin
+SHIFT elements after an address that the tensor memory accelerator takes.
 """
 
 from triton.experimental import gluon
