@@ -51,10 +51,10 @@ def test_a_case_is_new_where_any_of_its_regions_is(tmp_path: Path) -> None:
 def test_a_round_that_could_not_be_handed_out_costs_no_time_yields_nothing_and_is_next(tmp_path: Path) -> None:
     one = planner(tmp_path)
     name, request = one.next(["mine"])
-    before = one._scheduler._claim("yours"), one._scheduler._spent["mine"]
+    before = one._scheduler._claim("yours", 0.0, loaded=True), one._scheduler._spent["mine"]
     one.not_given(name, request)
-    assert one._scheduler._running["mine"] == 0
-    assert (one._scheduler._claim("mine"), one._scheduler._spent["mine"]) == before
+    assert not one._scheduler._begun["mine"]
+    assert (one._scheduler._claim("mine", 0.0, loaded=True), one._scheduler._spent["mine"]) == before
     assert one._scheduler._yield["mine"] == pytest.approx(0.8)
     assert one.next(["mine"]) == ("mine", request)
     assert one.next(["mine"])[1].seed == request.seed + 1

@@ -154,6 +154,8 @@ class Campaign:
                 if not (self.pool.busy() or self._to_minimise() or self._open()):
                     break
                 talking = self.pool.wait(_WATCH)
+                for failed in self.pool.failed_ends():
+                    self.note_fault("", Fault.of(failed))
                 due = self.now - recorded > 1.0
                 recorded = self.now if due else recorded
                 try:
@@ -230,7 +232,12 @@ class Campaign:
         ready = [name for name in self._open() if not self._backoff.resting(name)]
         if not ready:
             return False
-        name, request = self._planner.next(ready)
+        loaded = self.pool.loaded(number)
+        if self._planner.turn(ready, loaded) not in loaded and not self.pool.room(number):
+            ready = [name for name in ready if name in self.pool.loaded(number)]
+            if not ready:
+                return False
+        name, request = self._planner.next(ready, loaded)
         try:
             self.pool.give(number, name, replace(request, found=self._triage.programs(name)))
         except Exception as error:

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -93,9 +93,14 @@ class Planner:
         """Return those of `names` that may still be given cases."""
         return [name for name in names if self._waiting[name] or self.left(name) > 0]
 
-    def next(self, names: Sequence[str]) -> tuple[str, Round]:
+    def turn(self, names: Sequence[str], loaded: Collection[str] = ()) -> str:
+        """Return the implementation among `names` whose turn it is. loaded: as for `Scheduler.turn`."""
+        return self._scheduler.turn(names, loaded)
+
+    def next(self, names: Sequence[str], loaded: Collection[str] = ()) -> tuple[str, Round]:
         """Return the implementation among `names` whose turn it is, and its next round."""
-        name = self._scheduler.next(names)
+        name = self._scheduler.turn(names, loaded)
+        self._scheduler.begun(name)
         if self._waiting[name]:
             rest = self._waiting[name].pop()
             self._size_budgets[name].goes_on(rest.reach)
@@ -129,6 +134,10 @@ class Planner:
         )
         budgets[reach].given(request)
         return name, request
+
+    def started(self, name: str, seconds: float) -> None:
+        """Record how long a process of an implementation took to start."""
+        self._scheduler.started(name, seconds)
 
     def not_given(self, name: str, request: Round) -> None:
         """Take back a round that could not be handed out."""

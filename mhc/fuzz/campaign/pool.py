@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from mhc.fuzz.executors.local import Executor, RunningWork, Specs
@@ -43,6 +43,8 @@ class Pool:
         self.executor = executor
         self._implementations = len(specs)
         self._idle: list[tuple[str, int, RunningWork]] = []  # the longest idle first
+        self._threads = ThreadPoolExecutor(_ENDINGS)
+        self._ending: list[tuple[int, Future[None]]] = []  # by groups: processes that were killed and have not ended
         self._slots: list[Slot | None] = [None] * executor.slots
         self._groups = [executor.group(number) for number in range(executor.slots)]
         self._together = Counter(self._groups)
@@ -66,6 +68,27 @@ class Pool:
         """Return the numbers of slots that can get work."""
         return [number for number, slot in enumerate(self._slots) if slot is None and self.executor.up(number)]
 
+    def loaded(self, number: int) -> set[str]:
+        """Return the implementations of which a process waits for work that a slot gets."""
+        return {name for name, group, _ in self._idle if group == self._groups[number]}
+
+    def room(self, number: int) -> bool:
+        """Return whether a slot's device has room for one more process; otherwise it gets some soon.
+
+        A process that ends has its memory until then. If none ends, the one that is idle for longest is ended.
+        """
+        if self._most_idle is None:
+            return True
+        group = self._groups[number]
+        busy = sum(self._groups[slot.number] == group for slot in self.busy())
+        idle = sum(near == group for _, near, _ in self._idle)
+        ending = sum(near == group and not future.done() for near, future in self._ending)
+        if busy + idle + ending < self._together[group] + self._most_idle:
+            return True
+        if not ending:
+            self._trim(group, idle - 1)
+        return False
+
     def wait(self, seconds: float) -> list[Slot]:
         """Wait until a busy slot may have a message, at most `seconds`; return such slots."""
         busy = {id(slot.process): slot for slot in self._slots if slot is not None}
@@ -86,8 +109,6 @@ class Pool:
             self._idle.remove(found)
             process = found[2]
         else:
-            if self._most_idle is not None:
-                self._trim(group, self._most_idle)
             process = self.executor.start(number, name)
         process.send(request)
         slot = Slot(number=number, process=process, name=name, request=request, since=since, begun=request.skip)
@@ -107,12 +128,25 @@ class Pool:
         near = [one for one in self._idle if one[1] == group]
         for one in near[: max(0, len(near) - most)]:
             self._idle.remove(one)
-            one[2].kill()
+            self._end(group, one[2])
+
+    def _end(self, group: int, process: RunningWork) -> None:
+        """End a process in a thread, since one with a CUDA device takes seconds to end."""
+        try:
+            self._ending.append((group, self._threads.submit(process.kill)))
+        except RuntimeError:  # no thread can be started
+            process.kill()
+
+    def failed_ends(self) -> list[BaseException]:
+        """Return the exceptions of processes that could not be ended since the last call."""
+        ended = [one for one in self._ending if one[1].done()]
+        self._ending = [one for one in self._ending if one not in ended]
+        return [error for _, future in ended if (error := future.exception()) is not None]
 
     def replace(self, slot: Slot) -> None:
         """End the slot's process."""
-        slot.process.kill()
         self._slots[slot.number] = None
+        self._end(self._groups[slot.number], slot.process)
 
     def pause(self, *, stopped: bool) -> None:
         """Stop every working process, or continue all."""
@@ -120,14 +154,11 @@ class Pool:
             slot.process.pause(stopped=stopped)
 
     def stop(self) -> None:
-        """End all processes at the same time, since one with a CUDA device takes seconds to end."""
-        ending = [slot.process for slot in self.busy()] + [process for _, _, process in self._idle]
-        self._slots = [None] * len(self._slots)
+        """End all processes."""
+        for slot in self.busy():
+            self.replace(slot)
+        for _, group, process in self._idle:
+            self._end(group, process)
         self._idle.clear()
-        try:
-            with ThreadPoolExecutor(_ENDINGS) as together:
-                list(together.map(lambda process: process.kill(), ending))
-        except RuntimeError:  # no thread can be started
-            for process in ending:
-                process.kill()
+        self._threads.shutdown()
         self.executor.stop()

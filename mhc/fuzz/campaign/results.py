@@ -74,7 +74,9 @@ class Results:
         name = slot.name
         match message:
             case Ready():
-                self._store.count(name, "starting", time.monotonic() - slot.since)
+                seconds = time.monotonic() - slot.since
+                self._planner.started(name, seconds)
+                self._store.count(name, "starting", seconds)
             case Begun():
                 slot.case, slot.begun = message.case, message.number + 1
                 self._store.begin(slot.number, name, message.case, self._now())
