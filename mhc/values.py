@@ -58,14 +58,20 @@ def plain_values(spec: TensorSpec, sizes: Mapping[str, int]) -> Tensor:
 _PHILOX, _PHILOX_LOCK = np.random.Philox(key=0), threading.Lock()
 """One generator for every stream: to make a new one takes ten times as long as to give it another key."""
 _AT_START: Any = _PHILOX.state
+_HALF = np.uint64(32)
+
+
+def _restarted(seed: int, stream: int) -> np.random.Philox:
+    """Return the generator at the start of the random stream (seed, stream). The caller holds its lock."""
+    _AT_START["state"]["key"][:] = seed, stream
+    _PHILOX.state = _AT_START
+    return _PHILOX
 
 
 def _raw(seed: int, stream: int, count: int) -> np.ndarray:
     """Return `count` unsigned 64-bit integers of the random stream (seed, stream)."""
     with _PHILOX_LOCK:
-        _AT_START["state"]["key"][:] = seed, stream
-        _PHILOX.state = _AT_START
-        return np.asarray(_PHILOX.random_raw(count), dtype=np.uint64)
+        return np.asarray(_restarted(seed, stream).random_raw(count), dtype=np.uint64)
 
 
 def _number(recipe: Recipe, stream: int, below: int) -> int:
@@ -75,8 +81,16 @@ def _number(recipe: Recipe, stream: int, below: int) -> int:
 
 def _normal(seed: int, stream: int, count: int) -> np.ndarray:
     """Return N(0, 1) values as sums of twelve 32-bit uniforms minus 6 (Irwin-Hall): exact in float64, multiples of 2^-32."""
-    raw = _raw(seed, stream, 6 * count).reshape(6, count)
-    total = ((raw & np.uint64(0xFFFFFFFF)) + (raw >> np.uint64(32))).sum(axis=0, dtype=np.uint64)
+    total, high = np.zeros((2, count), dtype=np.uint64)
+    with _PHILOX_LOCK:
+        generator = _restarted(seed, stream)
+        for _ in range(6):
+            raw = np.asarray(generator.random_raw(count), dtype=np.uint64)  # a sixth at a time: it may fit into the cache
+            total += raw
+            raw >>= _HALF
+            high += raw
+    total -= high << _HALF  # modulo 2^64: the sum of the low halves
+    total += high
     return np.asarray((total.astype(np.float64) - 6.0 * 2.0**32) * 2.0**-32)
 
 
