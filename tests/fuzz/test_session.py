@@ -21,7 +21,7 @@ from mhc.fuzz.worker.protocol import Begun, Checked, Done, Message, Round, Runni
 from mhc.fuzz.worker.session import run_session, summarise
 from mhc.oracles import refusal
 from mhc.oracles.verdict import failed, not_applicable, passed
-from mhc.strategies.reach import token_class
+from mhc.strategies.reach import Reach, token_class
 from mhc.strategies.regions import labels, regions
 from mhc.strategies.rounds import quiet
 from tests.support.helpers import altered
@@ -191,6 +191,15 @@ def test_a_difference_from_a_peer_is_a_finding_that_names_it() -> None:
 
 
 @pytest.mark.usefixtures("collecting")
+def test_what_large_cases_have_freed_is_given_back_with_the_end_of_the_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[str] = []
+    monkeypatch.setattr(session, "give_back", lambda: given.append("back"))
+    sent(load("manual"), seed=0, count=1, max_elements=SMALL)
+    assert not given, "a small one has freed little"
+    sent(load("manual"), seed=0, count=1, max_elements=SMALL, reach=Reach.STRETCHED)
+    assert given == ["back"]
+
+
 def test_a_lost_device_ends_the_round_at_once() -> None:
     def lost(*_: Any) -> Any:
         raise RuntimeError("CUDA error: an illegal memory access was encountered")

@@ -33,7 +33,6 @@ from mhc.fuzz.executors.local import Executor, LocalExecutor, Specs
 from mhc.fuzz.executors.ray_cluster import RayExecutor
 from mhc.fuzz.findings import fixtures
 from mhc.fuzz.findings.finding import Finding
-from mhc.fuzz.worker.forkserver import start_server
 from mhc.fuzz.worker.preload_compiler import preload_compiler
 from mhc.fuzz.worker.process import HarnessError
 from mhc.fuzz.worker.protocol import Fault
@@ -46,8 +45,6 @@ _ENDS = signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SI
 
 def run_campaign(settings: Settings) -> int:
     """Run a campaign to its end, write its reports, and return the exit status."""
-    if settings.on is None and not settings.programs:
-        start_server()  # it imports what workers need while this process imports the implementations
     loaded, peers = _loaded(settings)
     settings, store = _opened(settings)
     folder = settings.folder

@@ -19,6 +19,7 @@ from torch.fx.experimental import symbolic_shapes  # noqa: F401  SymPy's half a 
 import mhc.fuzz.worker.peer
 import mhc.fuzz.worker.session
 import mhc.registry  # noqa: F401
+from mhc.fuzz.worker.allocator import keep_freed
 from mhc.fuzz.worker.forkserver import descendants
 from mhc.fuzz.worker.preload_compiler import import_compiler
 from mhc.strategies.rounds import quiet
@@ -32,6 +33,7 @@ def _drawn(nothing: None) -> None:
 
 _drawn()
 import_compiler()
+keep_freed()
 if (
     sys.platform == "linux"
 ):  # the server gets what its processes leave running; `mhc.fuzz.worker.forkserver.end_orphans` ends it

@@ -16,6 +16,7 @@ from mhc.fuzz.check.differential import RunningPeer, compared
 from mhc.fuzz.check.level import Level
 from mhc.fuzz.check.timing import Timing
 from mhc.fuzz.findings.finding import finding
+from mhc.fuzz.worker.allocator import give_back
 from mhc.fuzz.worker.compile_count import compile_count
 from mhc.fuzz.worker.protocol import Begun, Check, Checked, Done, Judged, Message, Ran, Round, Running
 from mhc.implementation import Implementation
@@ -24,6 +25,7 @@ from mhc.oracles.judge import outcomes
 from mhc.oracles.verdict import Status, Verdict
 from mhc.strategies import rounds
 from mhc.strategies.cases import cases_of
+from mhc.strategies.reach import Reach
 from mhc.strategies.regions import regions
 
 GUIDED = 50
@@ -95,6 +97,8 @@ def run_session(
         raise faults[0]
     if device == "cuda" and not lost:
         torch.cuda.empty_cache()  # an idle process must not keep memory that others need
+    if request.reach is not Reach.USUAL:
+        give_back()
     send(Done(drawing=max(0.0, time.perf_counter() - started - checking), lost=lost))
     return not lost
 
