@@ -42,6 +42,7 @@ _AWAY = 1.0  # seconds without a look that mean that this process was stopped; t
 _KILLED = 5.0  # seconds that a killed process may take to end; with a CUDA device it takes long
 _SAMPLES = 4  # looks for a compiler within one run limit
 _CHILDREN = 64
+_COUNT = 1.0  # least seconds between counts of them: a file for each thread
 
 
 Target = Callable[[Connection, str, str, str | None, Mapping[str, str], Any], None]
@@ -94,11 +95,12 @@ class Process:
         self._asked = False
         self._garbled = False
         self._compilers: Compilers | None = None
+        self._begun = False  # a call whose time without a core is not counted yet
         self._compiled = self._sampled = 0.0  # when a compiler was last seen at work, and when one was last looked for
         self._silent: float | None = (
             None  # since when the pipe is closed: the process has ended, is about to end, or has closed it
         )
-        self._looked = 0.0
+        self._looked = self._counted = 0.0
         context = FORKSERVER if multiprocessing.parent_process() is None else _NESTED
         here, there = context.Pipe()
         own = dict(variables)
@@ -209,8 +211,7 @@ class Process:
                 self._expect("judging", limits.judge)
             case Running():
                 self._expect("running", limits.compile + limits.run)
-                if self._compilers is not None:
-                    self._compilers.begin()
+                self._begun = True
             case Comparing():
                 self._expect("comparing", limits.idle)
             case Checked():
@@ -250,9 +251,10 @@ class Process:
             return liveness.exceeded_memory(used, self.limits.memory)
         if self.log is not None and size_of(self.log) > self.limits.output:
             return liveness.flooded_output(self.limits.output)
-        started = len(children(self._process.pid)) if self._process.pid is not None else 0
-        if started > _CHILDREN:
-            return liveness.left_processes(started)
+        if now - self._counted > _COUNT and self._process.pid is not None:
+            self._counted = now
+            if (started := len(children(self._process.pid))) > _CHILDREN:
+                return liveness.left_processes(started)
         return self._hung(now)
 
     def _hung(self, now: float) -> Verdict | None:
@@ -266,6 +268,9 @@ class Process:
         limits = self.limits
         if self.doing != "running" or self._compilers is None or limits.compile == 0:
             return None
+        if self._begun:  # at the first look at a call: most have ended before it, and each costs a file a thread
+            self._begun = False
+            self._compilers.begin()
         if now - self._sampled > max(_WATCH, limits.run / _SAMPLES) or now - self._compiled > limits.run:
             if self._compilers.running(self.since):
                 self._compiled = now
