@@ -306,7 +306,8 @@ class ErrorNumber:
             if one.cancelled is not None:  # a term that is 0 in this order need not be in another
                 unsure = many(one.cancelled.double(), (factor.error > 0).double()) > 0
                 product = product.lost(torch.where(unsure, torch.inf, 0.0))
-        product.reassociated, product.distributed = reassociation.of_matrix_product(self.value, other.value), lambda: size
+        product.reassociated = reassociation.of_matrix_product(self.value, other.value, finite=finite)
+        product.distributed = lambda: size
         first, second, shape = self.value, other.value, value.shape
         product.partial = addends.partial(lambda: addends.terms(first, second).expand(shape))
         return product

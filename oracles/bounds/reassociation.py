@@ -87,9 +87,35 @@ def _rows_may_be_nan(product: Tensor, of: Tensor, other: Tensor, least: float) -
     return row.isfinite() & column.isfinite() & (row * column <= least)
 
 
-def of_matrix_product(a: Tensor, b: Tensor) -> Reassociated:
-    """Return the factor of a @ b, from max(|a|, |b|) <= |a| + |b|."""
-    return Later(lambda: a.shape[-1] + magnitude(a).sum(-1, keepdim=True) + magnitude(b).sum(-2, keepdim=True))
+def of_matrix_product(a: Tensor, b: Tensor, *, finite: bool = False) -> Reassociated:
+    """Return the factor of a @ b, from max(|a|, |b|) <= |a| + |b|.
+
+    Where a term may be infinite, it is minus the smallest other factor of such terms in its row or column: see `of_product`.
+
+    Args:
+        finite: both are finite everywhere; False: unknown.
+    """
+
+    def make() -> Tensor:
+        size = torch.abs if finite else magnitude
+        factor = a.shape[-1] + size(a).sum(-1, keepdim=True) + size(b).sum(-2, keepdim=True)
+        if finite:
+            return factor
+        in_a, in_b = a.isinf(), b.isinf()
+        if not (bool(in_a.any()) or bool(in_b.any())):
+            return factor
+        row = _smallest(a, in_b.any(-1).unsqueeze(-2)).amin(-1, keepdim=True)
+        column = _smallest(b, in_a.any(-2).unsqueeze(-1)).amin(-2, keepdim=True)
+        row = torch.where(in_b.any(-2, keepdim=True), row, torch.inf)
+        least = torch.minimum(row, torch.where(in_a.any(-1, keepdim=True), column, torch.inf))
+        return torch.where(least.isfinite(), -least, factor)
+
+    return Later(make)
+
+
+def _smallest(tensor: Tensor, where: Tensor) -> Tensor:
+    """Return |tensor| where it is finite and not 0, at some places; infinity elsewhere."""
+    return torch.where(where & tensor.isfinite() & (tensor != 0), tensor.abs(), torch.inf)
 
 
 def of_sum(a: Reassociated, b: Reassociated) -> Reassociated:

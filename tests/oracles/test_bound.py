@@ -17,6 +17,7 @@ from mhc.oracles.judge import judge
 from mhc.oracles.mutants.catalogue import ALL
 from mhc.oracles.mutants.edit import implementation
 from mhc.oracles.verdict import Status
+from mhc.recipe import Recipe
 from tests.support.helpers import edited_formula, failing, judged, observed, scaled_case
 
 WRONG_FORMULAS: dict[str, dict[str, str]] = {
@@ -68,6 +69,24 @@ def test_an_infinite_parameter_may_be_taken_out_of_a_sum(name: str) -> None:
     wanted = reference(materialise(case))
     assert any(bool(one.isnan().any()) for one in wanted.gradients.values() if one is not None)
     assert not failing(judged(implementation(ALL[name]), case)[2])
+
+
+@pytest.mark.parametrize(("scale", "failing_one"), [(2.0**-61, set()), (2.0**-60, {"dgamma"})])
+def test_only_a_product_that_may_underflow_may_make_nan_of_an_infinite_sum(scale: float, failing_one: set[str]) -> None:
+    """dgamma as phi psi, with psi = x dh_mix, is infinity times what rounds to 0 where the formula has x times infinity."""
+    case = scaled_case(0.0, B=1, S=1, n=1, D=1, dtype="float32")
+    for name, recipe in {
+        "x": Recipe(kind="constant", scale=scale),
+        "phi": Recipe(kind="zero", literals=(((2, 0), math.inf),)),
+        "alpha": Recipe(kind="zero", literals=(((2,), 1.0),)),
+        "dh_res": Recipe(kind="constant", scale=2.0**-99),
+    }.items():
+        case = replace(case, tensors={**case.tensors, name: recipe})
+    clean = implementation(ALL["clean_dgamma_from_psi"])
+    observation, allowed, verdicts = judged(clean, case)
+    assert not failing(verdicts)
+    spoilt = replace(observation, gradients={**observation.gradients, "dgamma": torch.full((1, 1), math.nan)})
+    assert failing(judge(spoilt, allowed)) == failing_one
 
 
 def test_one_element_just_beyond_its_bound_fails_and_just_inside_passes() -> None:

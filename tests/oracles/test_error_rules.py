@@ -210,6 +210,11 @@ def test_factors_of_underflow() -> None:
     assert told(reassociation.of_product(t(0.0, math.nan, -math.inf), t(math.inf, math.inf, math.inf))) == [1, 1, 1]
     matrix = reassociation.of_matrix_product(torch.tensor([[1.0, -2.0]]), torch.tensor([[3.0, 5.0], [-4.0, 6.0]]))
     assert told(matrix) == [[2 + 3 + 7, 2 + 3 + 11]]  # type: ignore[comparison-overlap]
+    phi = torch.tensor([[3.0, math.inf, 1.0], [4.0, 1.0, 1.0]])
+    matrix = reassociation.of_matrix_product(torch.tensor([[0.5, -2.0], [0.0, 7.0]]), phi)
+    assert told(matrix) == [[2 + 2.5 + 7, -0.5, 2 + 2.5 + 2], [16, 2 + 7 + 1, 11]]
+    matrix = reassociation.of_matrix_product(phi.mT, torch.tensor([[0.5, 0.0], [-2.0, 7.0]]))
+    assert told(matrix) == [[11.5, 16], [-0.5, 10], [6.5, 11]]  # type: ignore[comparison-overlap]
     assert reassociation.of_sum(None, None) is None
     assert told(reassociation.of_sum(later(3.0), None)) == [4]
     assert told(reassociation.of_sum(None, later(3.0))) == [4]

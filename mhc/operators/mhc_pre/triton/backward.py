@@ -62,9 +62,9 @@ def program(
         if wide
         else max(plan.rows, need - tail + (power_of_2(tail, 16, plan.rows) if tail else 0))
     )
-    # of dh_mix in psi: two are off by 2**-17, which the precision gate finds; a third spills in `streams`, and before sm_90
-    spills = not where.interpreted and (plan.mode == "streams" or where.capability < 90)
-    terms = 2 if spills and N >= TWO_TERMS_FROM else 3
+    # of dh_mix in psi: two are off by 2**-17, which the precision gate finds, and the bound where few tokens have an x
+    # that is not 0; before sm_90 a third spills
+    terms = 2 if not where.interpreted and where.capability < 90 and N >= TWO_TERMS_FROM else 3
     R = M if whole or wide else terms * M
     if hopper:
         MP = 24  # columns a term has in its layout
