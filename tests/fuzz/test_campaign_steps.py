@@ -219,6 +219,31 @@ def test_the_campaign_goes_on_with_loaded_processes_while_others_end(tmp_path: P
     assert ran.cases == 600
 
 
+def test_a_device_without_room_keeps_no_other_from_work(tmp_path: Path) -> None:
+    ends = threading.Event()
+
+    class TwoDevices(FakeExecutor):
+        def group(self, slot: int) -> int:
+            return slot
+
+    executor = TwoDevices(healthy, slots=2)
+    pool = Pool(dict.fromkeys("ab", ("mine.py:IMPL", MINE)), executor, 0)
+    ran = Campaign(
+        [Subject(spec="mine.py:IMPL", implementation=replace(MINE, name="a"))],
+        Store.create(tmp_path / "run.db"),
+        pool,
+        Budget(cases=10),
+        on_tick=lambda campaign: ends.set() if campaign.cases else None,
+    )
+    pool.give(0, "b", Round(seed=1, count=0, max_elements=1))
+    executor.made[0].kill = lambda: ends.wait(10.0)  # type: ignore[method-assign,assignment]
+    pool.replace(*pool.busy())  # its memory is not free yet
+    began = time.monotonic()
+    assert ran.run() == "budget spent"
+    assert time.monotonic() - began < 5.0
+    assert ran.cases == 10
+
+
 def test_a_process_that_cannot_be_ended_is_a_fault_and_the_campaign_goes_on(tmp_path: Path) -> None:
     def fails() -> None:
         raise OSError(30, "Read-only file system")

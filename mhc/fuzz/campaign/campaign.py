@@ -195,15 +195,14 @@ class Campaign:
         return bool(self.pool.busy()) and self.now < self.budget.seconds + min(_GRACE, self.budget.seconds / 10)
 
     def _hand_out(self) -> None:
-        """Give every free slot a finding to minimise, or a round."""
+        """Give every free slot a finding to minimise, or a round; a slot whose device has no room waits."""
         for number in self.pool.free():
             try:
-                if not (self._give_finding(number) or self._give_round(number)):
-                    return
+                if self._give_finding(number) or self._give_round(number):
+                    self._backoff.started()
             except _NotStarted as error:
                 self._backoff.not_started(error.why)
                 return
-            self._backoff.started()
 
     def _to_minimise(self) -> bool:
         """Return whether a finding waits to be minimised."""

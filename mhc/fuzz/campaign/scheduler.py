@@ -4,7 +4,7 @@ import time
 from collections.abc import Collection, Iterable
 
 _MEMORY = 0.8  # weight of earlier rounds in the running mean of what rounds yield
-_WORTH = 8.0
+_WORTH = 8.0  # a new process is worth it where its implementation is behind by so many times what it takes to start
 _FLOOR = 0.25  # weight of an implementation that yields nothing
 
 
