@@ -102,7 +102,6 @@ WAIVERS: Mapping[str, Mapping[str, str]] = {
     },
     "mhc/values.py": {
         "elif 0 < recipe.period [-<-]{+<=+} count:": "a period of all elements repeats none of them",
-        "total = ((raw & np.uint64(0xFFFFFFFF)) + (raw >> np.uint64(32))).sum(axis=0[-, dtype=np.uint64-])": "NumPy sums unsigned 64-bit numbers as such anyway",
     },
     "oracles/bound.py": {
         "if [-math.isnan(worst)-]{+True+}:  # an element is 0 and may not differ, or it is NaN": _SPEED,
