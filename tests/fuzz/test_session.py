@@ -190,7 +190,6 @@ def test_a_difference_from_a_peer_is_a_finding_that_names_it() -> None:
     }
 
 
-@pytest.mark.usefixtures("collecting")
 def test_what_large_cases_have_freed_is_given_back_with_the_end_of_the_round(monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[str] = []
     monkeypatch.setattr(session, "give_back", lambda: given.append("back"))
@@ -200,6 +199,7 @@ def test_what_large_cases_have_freed_is_given_back_with_the_end_of_the_round(mon
     assert given == ["back"]
 
 
+@pytest.mark.usefixtures("collecting")
 def test_a_lost_device_ends_the_round_at_once() -> None:
     def lost(*_: Any) -> Any:
         raise RuntimeError("CUDA error: an illegal memory access was encountered")

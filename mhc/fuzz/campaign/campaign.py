@@ -154,8 +154,7 @@ class Campaign:
                 if not (self.pool.busy() or self._to_minimise() or self._open()):
                     break
                 talking = self.pool.wait(_WATCH)
-                for failed in self.pool.failed_ends():
-                    self.note_fault("", Fault.of(failed))
+                self._note_failed_ends()
                 due = self.now - recorded > 1.0
                 recorded = self.now if due else recorded
                 try:
@@ -170,6 +169,7 @@ class Campaign:
                 self._leave(slot)
             self.store.set_meta(unfinished=self._unfinished)
             self.pool.stop()
+            self._note_failed_ends()
             with self.store.batch():
                 for number, _, _ in self.store.in_hand():
                     self.store.drop(number)
@@ -232,7 +232,7 @@ class Campaign:
         if not ready:
             return False
         loaded = self.pool.loaded(number)
-        if self._planner.turn(ready, loaded) not in loaded and not self.pool.room(number):
+        if self._planner.turn(ready, loaded) not in loaded and not self.pool.make_room(number):
             ready = [name for name in ready if name in self.pool.loaded(number)]
             if not ready:
                 return False
@@ -280,6 +280,11 @@ class Campaign:
     def note_fault(self, name: str, fault: Fault, case: str | None = None) -> None:
         """Record a fault of the harness; the campaign continues."""
         self.faults.record(name, fault, self.now, case)
+
+    def _note_failed_ends(self) -> None:
+        """Record as faults which processes could not be ended."""
+        for error in self.pool.failed_ends():
+            self.note_fault("", Fault.of(error))
 
     def _leave(self, slot: Slot) -> None:
         """Record the current case of a slot at the end, if it has run for long."""

@@ -72,7 +72,7 @@ class Pool:
         """Return the implementations of which a process waits for work that a slot gets."""
         return {name for name, group, _ in self._idle if group == self._groups[number]}
 
-    def room(self, number: int) -> bool:
+    def make_room(self, number: int) -> bool:
         """Return whether a slot's device has room for one more process; otherwise it gets some soon.
 
         A process that ends has its memory until then. If none ends, the one that is idle for longest is ended.
@@ -80,10 +80,9 @@ class Pool:
         if self._most_idle is None:
             return True
         group = self._groups[number]
-        busy = sum(self._groups[slot.number] == group for slot in self.busy())
         idle = sum(near == group for _, near, _ in self._idle)
         ending = sum(near == group and not future.done() for near, future in self._ending)
-        if busy + idle + ending < self._together[group] + self._most_idle:
+        if idle + ending < self._most_idle + self._free(group):
             return True
         if not ending:
             self._trim(group, idle - 1)
@@ -120,8 +119,11 @@ class Pool:
         group = self._groups[slot.number]
         self._idle.append((slot.name, group, slot.process))
         most = self._implementations + self._together[group] - 1
-        free = self._together[group] - sum(self._groups[one.number] == group for one in self.busy())
-        self._trim(group, most if self._most_idle is None else min(most, self._most_idle + free))
+        self._trim(group, most if self._most_idle is None else min(most, self._most_idle + self._free(group)))
+
+    def _free(self, group: int) -> int:
+        """Return how many slots of a group have no work."""
+        return self._together[group] - sum(self._groups[slot.number] == group for slot in self.busy())
 
     def _trim(self, group: int, most: int) -> None:
         """End the processes of a group that are idle for longest, but for so many."""

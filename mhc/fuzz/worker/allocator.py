@@ -16,17 +16,17 @@ _MOST = 1 << 25
 
 def keep_freed() -> None:
     """Keep what is freed, in this process and in those that are forked from it; nothing changes without glibc."""
-    if _has("mallopt"):
-        libc = ctypes.CDLL(None)
-        libc.mallopt(_TRIM_THRESHOLD, _KEPT)
-        libc.mallopt(_MMAP_THRESHOLD, _MOST)
+    _call("mallopt", _TRIM_THRESHOLD, _KEPT)
+    _call("mallopt", _MMAP_THRESHOLD, _MOST)
 
 
 def give_back() -> None:
     """Return free memory to the system."""
-    if _has("malloc_trim"):
-        ctypes.CDLL(None).malloc_trim(0)
+    _call("malloc_trim", 0)
 
 
-def _has(name: str) -> bool:
-    return sys.platform == "linux" and hasattr(ctypes.CDLL(None), name)
+def _call(name: str, *arguments: int) -> None:
+    """Call a function of the C library, where that has it."""
+    libc = ctypes.CDLL(None) if sys.platform == "linux" else None
+    if hasattr(libc, name):
+        getattr(libc, name)(*arguments)
