@@ -181,6 +181,11 @@ PINNED: tuple[Job, ...] = (
 )
 """Pinned schedules that the suite compiles every time, for every second target."""
 
+RESIDENT: tuple[Job, ...] = tuple(
+    Job(BACKWARD, shape, schedule={"backward_mode": "resident"}) for shape in (MAIN, (1, 1000, 2, 2048), (2, 100, 3, 256))
+)
+"""A backward that runs where it is pinned, on sm_90 alone."""
+
 MORE_DEFAULTS: tuple[Job, ...] = (
     *both(MAIN, "float16"),
     *both(MAIN, "float32"),

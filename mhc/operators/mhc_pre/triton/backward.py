@@ -46,7 +46,10 @@ def program(
     B, S, n, D = shape
     N, K, M = B * S, n * D, n * n + 2 * n
     where = chip(device)
-    plan = backward_plan(Problem(N, n, D, dtype, where), dict(schedule))
+    problem = Problem(N, n, D, dtype, where)
+    plan = backward_plan(problem, dict(schedule))
+    if plan.mode == "resident":
+        return _resident(problem, plan, has_gamma, hc_eps, can_overlap(device), pinned=bool(schedule))
     whole = dtype in WHOLE
     wide, hopper, loaded = plan.wide, plan.mode == "hopper", plan.mode == "wide_hopper"
     overlap = hopper and can_overlap(device)
@@ -73,11 +76,6 @@ def program(
     share = plan.psi_tokens * triton.cdiv(N, plan.splits * plan.psi_tokens)  # tokens of a program of psi
     splits = plan.splits if loaded else triton.cdiv(N, share) if wide else min(plan.splits, triton.cdiv(N, plan.tokens))
     parts = 2 * splits if hopper else packed_rows(K) * splits if loaded else splits  # of psi
-    if where.interpreted:
-        columns = power_of_2(K, 16, 256)
-    else:  # of psi for a program: fewer where there are many rows, which it takes one block after the other
-        columns = power_of_2(K // 320, 16, 64) if M > 32 else 64 if K >= 4096 else 16
-    sums_columns = power_of_2(M + 3, 1, 512) if where.interpreted else 4
     gates = Launch(
         gates_kernel,
         (programs, 1, 1),
@@ -120,7 +118,19 @@ def program(
         middle = (_hopper(plan, N, n, D, has_gamma, R, splits, overlap),)
     else:
         middle = (_streams(plan, N, n, D, has_gamma, X_TERMS[dtype], C, R, splits),)
-    parameters = Launch(
+    parameters = _parameters(problem, has_gamma, parts, programs, R, overlap)
+    return Program((gates, *middle, parameters), scratch, pinned=bool(schedule))
+
+
+def _parameters(problem: Problem, has_gamma: bool, parts: int, programs: int, R: int, overlap: bool) -> Launch:
+    """Return the launch that adds up `parts` of psi, R rows each, and the sums of `programs` for dbias and dalpha."""
+    K, M, interpreted = problem.K, problem.M, problem.chip.interpreted
+    # of psi for a program: fewer where there are many rows, which it takes one block after the other
+    columns = power_of_2(K // 320, 16, 64) if M > 32 else 64 if K >= 4096 else 16
+    if interpreted:
+        columns = power_of_2(K, 16, 256)
+    sums_columns = power_of_2(M + 3, 1, 512) if interpreted else 4
+    return Launch(
         parameters_kernel,
         (triton.cdiv(K, columns) + triton.cdiv(M + 3, sums_columns), 1, 1),
         4,
@@ -130,7 +140,7 @@ def program(
             M,
             R,
             has_gamma,
-            power_of_2(M, 1, 512 if where.interpreted else 32),
+            power_of_2(M, 1, 512 if interpreted else 32),
             columns,
             power_of_2(programs, 16, 2048),
             sums_columns,
@@ -138,7 +148,47 @@ def program(
         ),
         overlap,
     )
-    return Program((gates, *middle, parameters), scratch, pinned=bool(schedule))
+
+
+def _resident(
+    problem: Problem, plan: BackwardSchedule, has_gamma: bool, hc_eps: float, overlap: bool, *, pinned: bool
+) -> Program:
+    """Return the launches that read x and dh_in once, in one cooperative kernel; x, dh_in and dx are dense."""
+    from mhc.operators.mhc_pre.triton.kernels.bwd_resident_sm90 import clear_kernel, resident_backward_kernel  # noqa: PLC0415  Gluon, sm_90 only
+
+    N, n, D, K, M = problem.N, problem.n, problem.D, problem.K, problem.M
+    NS, BD, groups, stages = plan.streams, plan.columns, plan.splits, plan.stages
+    G, swizzle = D // BD, min(128, 2 * BD)
+    words = groups * stages * 64 * (4 * G + 48)
+    clear = Launch(clear_kernel, (triton.cdiv(words, 4096), 1, 1), 4, ("words",), (words, 4096, overlap))
+    streams = Tiles((n, N, D), (D, K, 1), (NS, 64, BD), swizzle)
+    rest = Launch(
+        resident_backward_kernel,
+        (groups * G, 1, 1),
+        4,
+        (
+            *("x", "dh_in", "dx", "phi", "gamma", "alpha", "h_mix", "h_pre", "h_post", "dh_post", "dh_res", "inv_rms"),
+            *("words", "psi", "sums"),
+        ),
+        (
+            *(N, D, K, triton.cdiv(N, 64), hc_eps),
+            *(n, G, groups, stages, has_gamma, NS, BD, stages),
+            2,  # places for the terms of dh_mix
+            112,  # registers of a thread of dx
+            96,  # of one that loads or sends: with fewer the shares spill
+            overlap,
+        ),
+        overlap,
+        together=True,
+        tiles={0: streams, 1: Tiles((N, D), (D, 1), (64, BD), swizzle), 2: streams},
+    )
+    scratch = {
+        "words": (words, torch.int32),
+        "psi": (groups * 3 * M * K, torch.float32),
+        "sums": (groups * G * (M + 3), torch.float32),
+    }
+    parameters = _parameters(problem, has_gamma, groups, groups * G, 3 * M, overlap)
+    return Program((clear, rest, parameters), scratch, pinned=pinned)
 
 
 def _streams(

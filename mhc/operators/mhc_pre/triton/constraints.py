@@ -31,11 +31,12 @@ def unfit(case: Case, schedule: Mapping[str, ScheduleValue], chip: Chip) -> str 
     columns = power_of_2(problem.M, 16, 512) if fused else forward.block_m
     if reason := unsupported(BACKWARD, backward.mode, problem):
         return f"backward_mode {reason}"
-    if backward.mode == "hopper":
-        own = backward_schedule(problem, "hopper")
-        for name in ("tokens", "columns", "streams", "stages"):
-            if getattr(backward, name) != getattr(own, name):
-                return f"backward_mode hopper takes backward_{name} {getattr(own, name)}; pin backward_mode too for another"
+    fixed = {"hopper": ("tokens", "columns", "streams", "stages")}
+    fixed["resident"] = (*fixed["hopper"], "splits")
+    for name in fixed.get(backward.mode, ()):
+        own = getattr(backward_schedule(problem, backward.mode), name)
+        if getattr(backward, name) != own:
+            return f"backward_mode {backward.mode} takes backward_{name} {own}; pin backward_mode too for another"
     if reason := unsupported(FORWARD, forward.mode, problem):
         return f"forward_mode {reason}"
     if forward.mode == "whole" and (forward.block_tokens < 32 or forward.block_k > 32 or forward.stages < 2):

@@ -10,7 +10,15 @@ import torch
 from mhc.case import ScheduleValue
 from mhc.operators.mhc_pre.selection import Problem, balanced_splits, default_kernel, pinned, power_of_2, unsupported
 from mhc.operators.mhc_pre.triton.schedule import WIDE, BackwardSchedule, ForwardSchedule
-from mhc.operators.mhc_pre.triton.selection import BACKWARD, FORWARD, WHOLE, hopper_stages, packed_rows, pieces
+from mhc.operators.mhc_pre.triton.selection import (
+    BACKWARD,
+    FORWARD,
+    WHOLE,
+    hopper_stages,
+    packed_rows,
+    pieces,
+    resident_backward,
+)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -213,6 +221,19 @@ def backward_schedule(problem: Problem, mode: str | None = None) -> BackwardSche
             rows=96,
             stages=4 if streams == 1 else 5,
             splits=balanced_splits(-(-D // (128 // streams)), -(-N // 64), chip.cores),
+        )
+    if mode == "resident" and (cut := resident_backward(problem)) is not None:
+        streams = power_of_2(n, 1, 4)
+        tile = 2 * 64 * (128 + 128 // streams)  # bytes of x and dh_in
+        return BackwardSchedule(
+            mode=mode,
+            **gates,
+            tokens=64,
+            columns=128 // streams,
+            streams=streams,
+            rows=96,
+            stages=(chip.shared - 64 * 1024) // tile,
+            splits=cut[1],
         )
     return _streams(problem, gates)
 

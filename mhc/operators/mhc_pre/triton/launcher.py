@@ -122,7 +122,10 @@ def _start(launch: Launch, kernel: Any) -> Start:
     grid, names, constants, tiles = launch.grid, launch.tensors, launch.constants, launch.tiles
     begin, middle, encoders = _direct(kernel, len(tiles))
     if not tiles:
-        chosen = operator.itemgetter(*names)  # every kernel has two pointers and more
+        if len(names) == 1:
+            (only,) = names
+            return lambda stream, pointers: begin(*grid, stream, *middle, pointers[only], *constants)
+        chosen = operator.itemgetter(*names)
 
         def plain(stream: int, pointers: Mapping[str, int]) -> None:
             begin(*grid, stream, *middle, *chosen(pointers), *constants)

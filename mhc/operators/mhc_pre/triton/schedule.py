@@ -49,7 +49,8 @@ class BackwardSchedule:
     """The backward's cut.
 
     mode            streams: dx and psi in one kernel, phi * gamma stays in it; hopper: the same for sm_90, by a loading warp
-                    and two warp groups in turn; wide: a matrix product each; wide_hopper: the same for sm_90, by loading
+                    and two warp groups in turn; resident: x and dh_in are read once and wait in shared memory,
+                    gates_* do not apply; wide: a matrix product each; wide_hopper: the same for sm_90, by loading
                     warps, where psi_* are fixed
     gates_*         tile [tokens, n, columns] of the first pass, its warps and stages
     tokens, columns tile of the second pass: of dx (wide), or of dx and psi (streams: [tokens, streams * columns])
@@ -97,7 +98,7 @@ SPACE: Mapping[str, tuple[ScheduleValue, ...]] = {
     "forward_finish_d": (16, 64, 256, 1024, 4096),
     "forward_finish_warps": (1, 4, 8),
     "forward_overlap": (True, False),
-    "backward_mode": ("streams", "hopper", "wide", "wide_hopper"),
+    "backward_mode": ("streams", "hopper", "resident", "wide", "wide_hopper"),
     "backward_gates_tokens": (1, 2, 8),
     "backward_gates_columns": (16, 64, 128, 256),
     "backward_gates_warps": (1, 2, 4),

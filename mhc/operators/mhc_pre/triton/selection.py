@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-from mhc.operators.mhc_pre.selection import TWO_TERMS_FROM, Kernel, Problem, Support, always, never
+from mhc.operators.mhc_pre.selection import TWO_TERMS_FROM, Kernel, Problem, Support, always, never, power_of_2
 
 # Of x: products without tensor cores, whose three bfloat16 terms lose digits of a float32 that is subnormal.
 WHOLE = frozenset({torch.float32, torch.float64})
@@ -46,6 +46,18 @@ def resident(problem: Problem) -> Resident | None:
     if D % width or group > min(RESIDENT_GROUP, chip.cores):
         return None
     return Resident(group, max(1, min(chip.cores // group, -(-problem.N // 16))), width, chunk, chunks)
+
+
+def resident_backward(problem: Problem) -> tuple[int, int] | None:
+    """Return the programs of a group of the resident backward, and how many groups; None where it does not serve."""
+    n, D, chip = problem.n, problem.D, problem.chip
+    if chip.capability != 90 or problem.dtype != torch.bfloat16 or not 2 <= n <= 4:
+        return None
+    width = 128 // power_of_2(n, 2, 4)
+    group = D // width
+    if D % (8 * width) or group > chip.cores:
+        return None
+    return group, max(1, min(chip.cores // group, -(-problem.N // 64)))
 
 
 def packed_rows(K: int) -> int:
@@ -123,6 +135,7 @@ _WHOLE = "float32 on NVIDIA GPUs from sm_80 on"
 _WIDE = "bfloat16 and float16"
 _PACKED = "bfloat16 on sm_90, N a multiple of 8 / gcd(n * D, 8)"
 _HOPPER = "bfloat16 on sm_90, n at most 4, D a multiple of 8"
+_RESIDENT_BACKWARD = "bfloat16 on sm_90, n from 2 to 4, D a multiple of 512 for n = 2, else 256, and at most 16 times that"
 
 
 def _was(problem: Problem) -> str:
@@ -150,6 +163,10 @@ def _packed(problem: Problem) -> Support:
 def _hopper(problem: Problem) -> Support:
     fits = problem.chip.capability == 90 and problem.dtype == torch.bfloat16 and problem.n <= 4 and problem.D % 8 == 0
     return fits or f"is for {_HOPPER}; {_was(problem)}"
+
+
+def _resident_backward(problem: Problem) -> Support:
+    return resident_backward(problem) is not None or f"is for {_RESIDENT_BACKWARD}; {_was(problem)}"
 
 
 def _many_streams(problem: Problem) -> bool:
@@ -203,6 +220,13 @@ BACKWARD = (
         serves=_WIDE,
         reason=f"for n >= {WIDE_STREAMS}, and for n >= {WIDE_STREAMS_OF_MANY} with N >= {WIDE_TOKENS}: the products outweigh"
         " the memory traffic, and there they pay for three more launches",
+    ),
+    Kernel(
+        "resident",
+        supports=_resident_backward,
+        preferred=never,
+        serves=_RESIDENT_BACKWARD,
+        reason="never: x and dh_in are read once, but not faster yet; it can be pinned",
     ),
     Kernel(
         "hopper",

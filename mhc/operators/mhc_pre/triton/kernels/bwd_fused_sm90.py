@@ -136,15 +136,72 @@ def _produce(
 
 
 @gluon.jit
-def _row_values(h_pre, coef, t0, N, i0, n: gl.constexpr, NS: gl.constexpr, BD: gl.constexpr):
-    """h_pre [64, NS] and coef [64] of a tile; zeros where there is no such token, before the first one too."""
-    wide: gl.constexpr = by_stream(NS, BD)
-    rows: gl.constexpr = gl.SliceLayout(2, wide)
+def make_rights(
+    phi,
+    gamma,
+    right_0,
+    right_2,
+    right_1,
+    right_3,
+    ready,
+    K,
+    D,
+    i0,
+    d0,
+    WHO: gl.constexpr,
+    n: gl.constexpr,
+    HAS_GAMMA: gl.constexpr,
+    BD: gl.constexpr,
+):
+    """Each of the two groups makes a part of the right operands, and waits for the other's."""
+    M: gl.constexpr = n * n + 2 * n
+    blocked: gl.constexpr = gl.BlockedLayout([1, 4], [1, 32], [4, 1], [1, 0])
+    r32 = gl.arange(0, 32, layout=gl.SliceLayout(1, blocked))
+    if WHO == 0:
+        right_0.slice(0, 32).store(_phi_terms(phi, gamma, r32, False, i0, d0, K, D, n, M, HAS_GAMMA, BD, blocked))
+        right_0.slice(32, 32).store(_phi_terms(phi, gamma, 32 + r32, False, i0, d0, K, D, n, M, HAS_GAMMA, BD, blocked))
+    else:
+        r16 = gl.arange(0, 16, layout=gl.SliceLayout(1, blocked))
+        right_2.store(_phi_terms(phi, gamma, 64 + r32, False, i0, d0, K, D, n, M, HAS_GAMMA, BD, blocked))
+        right_1.store(_phi_terms(phi, gamma, 32 + r32, True, i0, d0, K, D, n, M, HAS_GAMMA, BD, blocked))
+        right_3.store(_phi_terms(phi, gamma, 64 + r16, True, i0, d0, K, D, n, M, HAS_GAMMA, BD, blocked))
+    fence_async_shared()
+    mbarrier.arrive(ready, count=1)
+    mbarrier.wait(ready, 0)
+
+
+@gluon.jit
+def row_values(h_pre, t0, N, i0, n: gl.constexpr, NS: gl.constexpr, BD: gl.constexpr):
+    """h_pre [64, NS] of a tile; zeros where there is no such token, before the first one too."""
+    rows: gl.constexpr = gl.SliceLayout(2, by_stream(NS, BD))
     t = t0 + gl.arange(0, BT, layout=gl.SliceLayout(1, rows))
     i = i0 + gl.arange(0, NS, layout=gl.SliceLayout(0, rows))
-    h = gl.load(h_pre + t.to(gl.int64)[:, None] * n + i[None, :], ((t >= 0) & (t < N))[:, None] & (i < n)[None, :], 0.0)
-    u = t0 + gl.arange(0, BT, layout=gl.SliceLayout(1, accumulators()))
-    return h, gl.load(coef + u, (u >= 0) & (u < N), 0.0)
+    return gl.load(h_pre + t.to(gl.int64)[:, None] * n + i[None, :], ((t >= 0) & (t < N))[:, None] & (i < n)[None, :], 0.0)
+
+
+@gluon.jit
+def _coefs(coef, t0, N):
+    """coef [64] of a tile, in the same way."""
+    t = t0 + gl.arange(0, BT, layout=gl.SliceLayout(1, accumulators()))
+    return gl.load(coef + t, (t >= 0) & (t < N), 0.0)
+
+
+@gluon.jit
+def store_psi(psi, psi_acc, rest, part, K, D, i0, d0, n: gl.constexpr, R: gl.constexpr, BD: gl.constexpr):
+    """Writes psi[part]: rows of the first window: 24 H, l[0:8], 24 m; of the second, from 48 on, l[8:24]."""
+    M: gl.constexpr = n * n + 2 * n
+    acc: gl.constexpr = accumulators()
+    row = gl.arange(0, 64, layout=gl.SliceLayout(1, acc))
+    col = gl.arange(0, COLS, layout=gl.SliceLayout(0, acc))
+    i = i0 + col // BD
+    d = d0 + col % BD
+    at = psi + part.to(gl.int64) * R * K + (i * D + d)[None, :]
+    on = ((i < n) & (d < D))[None, :]
+    j = gl.where(row < 24, row, gl.where(row < 32, row - 24, row - 32))
+    to = j + gl.where(row < 24, 0, gl.where(row < 32, 2 * M, M))
+    gl.store(at + to.to(gl.int64)[:, None] * K, psi_acc, ((j < M) & (row < 56) & (to < R))[:, None] & on)
+    if R > 2 * M:
+        gl.store(at + (row - 40 + 2 * M).to(gl.int64)[:, None] * K, rest, ((row >= 48) & (row - 40 < M))[:, None] & on)
 
 
 @gluon.jit
@@ -192,20 +249,8 @@ def _consume(
     flat: gl.constexpr = gl.NVMMASharedLayout(swizzle, 16, 2)
     half: gl.constexpr = gl.NVMMASharedLayout(64, 16, 2)
     M: gl.constexpr = n * n + 2 * n
-    blocked: gl.constexpr = gl.BlockedLayout([1, 4], [1, 32], [4, 1], [1, 0])
-    r32 = gl.arange(0, 32, layout=gl.SliceLayout(1, blocked))
-    # each makes a part of the right operands, while the first tiles are on their way
-    if WHO == 0:
-        right_0.slice(0, 32).store(_phi_terms(phi, gamma, r32, False, i0, d0, K, D, n, M, HAS_GAMMA, BD, blocked))
-        right_0.slice(32, 32).store(_phi_terms(phi, gamma, 32 + r32, False, i0, d0, K, D, n, M, HAS_GAMMA, BD, blocked))
-    else:
-        r16 = gl.arange(0, 16, layout=gl.SliceLayout(1, blocked))
-        right_2.store(_phi_terms(phi, gamma, 64 + r32, False, i0, d0, K, D, n, M, HAS_GAMMA, BD, blocked))
-        right_1.store(_phi_terms(phi, gamma, 32 + r32, True, i0, d0, K, D, n, M, HAS_GAMMA, BD, blocked))
-        right_3.store(_phi_terms(phi, gamma, 64 + r16, True, i0, d0, K, D, n, M, HAS_GAMMA, BD, blocked))
-    fence_async_shared()
-    mbarrier.arrive(ready, count=1)
-    mbarrier.wait(ready, 0)
+    # while the first tiles are on their way
+    make_rights(phi, gamma, right_0, right_2, right_1, right_3, ready, K, D, i0, d0, WHO, n, HAS_GAMMA, BD)
     psi_acc = gl.zeros([64, COLS], gl.float32, acc)
     if R > 2 * M:
         rest = gl.zeros([64, COLS], gl.float32, acc)
@@ -215,7 +260,8 @@ def _consume(
     last = 0
     if OVERLAP:
         gdc_wait()
-    h, c = _row_values(h_pre, coef, (tiles - 1 - split - WHO * splits) * BT, N, i0, n, NS, BD)
+    t0 = (tiles - 1 - split - WHO * splits) * BT
+    h, c = row_values(h_pre, t0, N, i0, n, NS, BD), _coefs(coef, t0, N)
     for j in range(WHO, count, 2):
         t0 = (tiles - 1 - split - j * splits) * BT
         mbarrier.wait(full.index(slot), phase)
@@ -236,7 +282,8 @@ def _consume(
         out = warpgroup_mma(a1, right_1, out, is_async=True)
         out = warpgroup_mma(a2.slice(0, 16, 1), right_3, out, is_async=True)
         # while the products run: the next tile's rows, and the slot of the last one, whose dx has been read by now
-        h, c = _row_values(h_pre, coef, t0 - 2 * splits * BT, N, i0, n, NS, BD)
+        h = row_values(h_pre, t0 - 2 * splits * BT, N, i0, n, NS, BD)
+        c = _coefs(coef, t0 - 2 * splits * BT, N)
         if j > WHO:
             tma.store_wait(0)
             mbarrier.arrive(empty.index(last))
@@ -257,19 +304,9 @@ def _consume(
             slot -= STAGES
             phase ^= 1
     tma.store_wait(0)
-
-    row = gl.arange(0, 64, layout=gl.SliceLayout(1, acc))
-    col = gl.arange(0, COLS, layout=gl.SliceLayout(0, acc))
-    i = i0 + col // BD
-    d = d0 + col % BD
-    at = psi + (split * 2 + WHO).to(gl.int64) * R * K + (i * D + d)[None, :]
-    on = ((i < n) & (d < D))[None, :]
-    # rows of the first window: 24 H, l[0:8], 24 m; of the second, from 48 on, l[8:24]
-    j = gl.where(row < 24, row, gl.where(row < 32, row - 24, row - 32))
-    to = j + gl.where(row < 24, 0, gl.where(row < 32, 2 * M, M))
-    gl.store(at + to.to(gl.int64)[:, None] * K, psi_acc, ((j < M) & (row < 56) & (to < R))[:, None] & on)
-    if R > 2 * M:
-        gl.store(at + (row - 40 + 2 * M).to(gl.int64)[:, None] * K, rest, ((row >= 48) & (row - 40 < M))[:, None] & on)
+    if R == 2 * M:
+        rest = psi_acc
+    store_psi(psi, psi_acc, rest, split * 2 + WHO, K, D, i0, d0, n, R, BD)
 
 
 @gluon.jit

@@ -9,7 +9,7 @@ share of h_mix and s to the group, waits for the G shares, adds them in their or
 the tile that is still there. A program's partitions: load_tiles -> project_tiles (two, half of the columns each)
 -> ... -> combine_tiles, which frees the slot together with write_small.
 
-The shares go through the words of `fwd_exchange_sm90`. All programs must run at the same time: cooperative launch.
+The shares go through the words of `exchange_sm90`. All programs must run at the same time: cooperative launch.
 
 w is the sum of two bfloat16 terms, w0 + w1 / 2**8: an error of 2**-17 |w|, inside the bound 6 sqrt(K) 2**-24 from
 K = 1821 on. Rows of w0 and w1 are separate rows of the product, and w1's count only where they are finite: w0 decides
@@ -35,7 +35,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from triton.language.extra.cuda import gdc_wait
 
 from mhc.operators.mhc_pre.triton.kernels.bf16_split import ORDER_1, split_bf16
-from mhc.operators.mhc_pre.triton.kernels.fwd_exchange_sm90 import complete, request, send
+from mhc.operators.mhc_pre.triton.kernels.exchange_sm90 import complete, request, send
 from mhc.operators.mhc_pre.triton.kernels.fwd_finish import sigmoid
 
 
