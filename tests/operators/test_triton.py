@@ -133,6 +133,10 @@ SM_90_CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"B": 1, "S": 67, "n": 8, "D": 264, "absent": {"gamma"}},
     ),
     "wide_hopper n=16": ({"backward_mode": "wide_hopper"}, {"B": 1, "S": 67, "n": 16, "D": 130}),
+    "resident backward n=2": ({"backward_mode": "resident"}, {"B": 1, "S": 1000, "n": 2, "D": 2048}),
+    "resident backward n=3, no gamma": ({"backward_mode": "resident"}, {"B": 1, "S": 130, "n": 3, "D": 512, "absent": {"gamma"}}),
+    "resident backward n=4, laps of the ring": ({"backward_mode": "resident"}, {"B": 1, "S": 1100, "n": 4, "D": 4096}),
+    "resident backward n=4, one tile": ({"backward_mode": "resident"}, {"B": 1, "S": 3, "n": 4, "D": 256}),
     "wide n=5": ({"backward_mode": "wide"}, {"B": 2, "S": 1100, "n": 5, "D": 111}),
     "wide n=16": ({"backward_mode": "wide"}, {"B": 1, "S": 67, "n": 16, "D": 130}),
 }
@@ -248,6 +252,11 @@ def test_what_a_schedule_cannot_serve_is_refused_with_the_reason() -> None:
         hopper,
         {"forward_mode": "hopper", "forward_stages": 1},
     )
+    reasons["backward_mode resident is for bfloat16 on sm_90, n from 2 to 4"] = (hopper, {"backward_mode": "resident"})
+    reasons["backward_mode resident takes backward_splits 1;"] = (
+        scaled_case(B=2, S=64, n=4, D=4096),
+        {"backward_mode": "resident", "backward_splits": 2},
+    )
     odd = scaled_case(B=1, S=9, n=3, D=7)
     reasons["forward_mode hopper is for bfloat16 on sm_90, N a multiple of 8 / gcd(n * D, 8)"] = (
         odd,
@@ -282,7 +291,7 @@ def test_every_name_of_the_space_is_a_field_and_every_value_can_be_pinned() -> N
 @pytest.mark.parametrize("mode", SPACE["backward_mode"])
 def test_a_pinned_mode_brings_its_own_tile(mode: str) -> None:
     """Not that of the mode that would have been the default."""
-    case = scaled_case(B=2, S=64, n=4, D=128)
+    case = scaled_case(B=2, S=64, n=4, D=256)
     assert unfit(case, {"backward_mode": mode}, H200) is None
     plan = backward_plan(problem_of(case, H200), {"backward_mode": mode})
     assert plan == backward_schedule(problem_of(case, H200), str(mode))

@@ -31,9 +31,8 @@ def unfit(case: Case, schedule: Mapping[str, ScheduleValue], chip: Chip) -> str 
     columns = power_of_2(problem.M, 16, 512) if fused else forward.block_m
     if reason := unsupported(BACKWARD, backward.mode, problem):
         return f"backward_mode {reason}"
-    fixed = {"hopper": ("tokens", "columns", "streams", "stages")}
-    fixed["resident"] = (*fixed["hopper"], "splits")
-    for name in fixed.get(backward.mode, ()):
+    fixed = ("tokens", "columns", "streams", "stages", "splits")
+    for name in {"hopper": fixed[:-1], "resident": fixed}.get(backward.mode, ()):
         own = getattr(backward_schedule(problem, backward.mode), name)
         if getattr(backward, name) != own:
             return f"backward_mode {backward.mode} takes backward_{name} {own}; pin backward_mode too for another"

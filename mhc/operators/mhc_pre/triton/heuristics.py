@@ -231,7 +231,7 @@ def backward_schedule(problem: Problem, mode: str | None = None) -> BackwardSche
             tokens=64,
             columns=128 // streams,
             streams=streams,
-            rows=96,
+            rows=32,
             stages=(chip.shared - 64 * 1024) // tile,
             splits=cut[1],
         )
