@@ -134,7 +134,10 @@ SM_90_CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
     "wide_hopper n=16": ({"backward_mode": "wide_hopper"}, {"B": 1, "S": 67, "n": 16, "D": 130}),
     "resident backward n=2": ({"backward_mode": "resident"}, {"B": 1, "S": 1000, "n": 2, "D": 2048}),
-    "resident backward n=3, no gamma": ({"backward_mode": "resident"}, {"B": 1, "S": 130, "n": 3, "D": 512, "absent": {"gamma"}}),
+    "resident backward n=3, no gamma": (
+        {"backward_mode": "resident"},
+        {"B": 1, "S": 130, "n": 3, "D": 512, "absent": {"gamma"}},
+    ),
     "resident backward n=4, laps of the ring": ({"backward_mode": "resident"}, {"B": 1, "S": 1100, "n": 4, "D": 4096}),
     "resident backward n=4, one tile": ({"backward_mode": "resident"}, {"B": 1, "S": 3, "n": 4, "D": 256}),
     "wide n=5": ({"backward_mode": "wide"}, {"B": 2, "S": 1100, "n": 5, "D": 111}),
