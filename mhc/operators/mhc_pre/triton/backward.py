@@ -173,7 +173,6 @@ def _resident(
         (
             *(N, D, K, triton.cdiv(N, 64), hc_eps),
             *(n, G, groups, stages, has_gamma, NS, BD, stages),
-            2,  # places for the terms of dh_mix
             112,  # registers of a thread of dx
             96,  # of one that loads or sends: with fewer the shares spill
             overlap,

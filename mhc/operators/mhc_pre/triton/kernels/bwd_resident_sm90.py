@@ -348,6 +348,34 @@ def send_rows(
 
 
 @gluon.jit
+def _store_terms(words, pointers, lap, left_s, coef_s, made, free, slot, phase):
+    """The terms of a tile's dh_mix into a place of shared memory, and coef, once all words have come.
+
+    Columns of the place: the first terms, where 24 to 31 are the first third ones; second terms, and the first first ones
+    again; the rest of the first and of the third. What comes again is 0 where it is not finite.
+    """
+    v = complete_row(words, pointers, lap, READ, 4 * FOURS)
+    h0 = _eight(_upper(v[0]), _upper(v[1]), _upper(v[2]), _upper(v[3]))
+    h1 = _eight(_upper(v[4]), _upper(v[5]), _upper(v[6]), _upper(v[7]))
+    h2 = _eight(_upper(v[8]), _upper(v[9]), _upper(v[10]), _upper(v[11]))
+    m0 = _eight(_lower(v[0]), _lower(v[1]), _lower(v[2]), _lower(v[3]))
+    m1 = _eight(_lower(v[4]), _lower(v[5]), _lower(v[6]), _lower(v[7]))
+    m2 = _eight(_lower(v[8]), _lower(v[9]), _lower(v[10]), _lower(v[11]))
+    l0 = _eight(_upper(v[12]), _lower(v[12]), _upper(v[13]), _lower(v[13]))
+    l1 = _eight(_upper(v[14]), _lower(v[14]), _upper(v[15]), _lower(v[15]))
+    l2 = _eight(_upper(v[16]), _lower(v[16]), _upper(v[17]), _lower(v[17]))
+    side = gl.arange(0, 2, layout=gl.SliceLayout(0, v[18].type.layout))
+    coef = gl.sum(gl.where((side == 0)[None, :], v[18].to(gl.float32, bitcast=True), 0.0), 1)
+    mbarrier.wait(free.index(slot), phase)
+    left_s.index(slot * 3).store(_side_by_side(h0, h1, h2, l0))
+    left_s.index(slot * 3 + 1).store(_side_by_side(m0, m1, m2, _low(h0)))
+    left_s.index(slot * 3 + 2).store(_side_by_side(_low(h1), _low(h2), l1, l2))
+    coef_s.index(slot).store(coef)
+    fence_async_shared()
+    mbarrier.arrive(made.index(slot), count=1)
+
+
+@gluon.jit
 def sum_psi(
     rows,
     psi,
@@ -367,7 +395,6 @@ def sum_psi(
     RING: gl.constexpr,
     BD: gl.constexpr,
     STAGES: gl.constexpr,
-    LEFTS: gl.constexpr,
     OVERLAP: gl.constexpr,
 ):
     """Partition of a warp group: terms of dh_mix into shared memory, and psi."""
@@ -377,50 +404,30 @@ def sum_psi(
     half: gl.constexpr = gl.NVMMASharedLayout(64, 16, 2)
     M: gl.constexpr = n * n + 2 * n
     side = gl.arange(0, 2, layout=gl.SliceLayout(0, P))
-    at = gl.arange(0, BT, layout=gl.SliceLayout(1, P))[:, None] * 8 + side[None, :] * 4
+    at = rows + gl.arange(0, BT, layout=gl.SliceLayout(1, P))[:, None] * 8 + side[None, :] * 4
     xs = x_s._reinterpret(gl.bfloat16, [STAGES, BT, COLS], flat)
     psi_acc = gl.zeros([64, COLS], gl.float32, acc)
     rest = gl.zeros([64, COLS], gl.float32, acc)
     slot = 0
     phase = 0
-    left_slot = 0
-    left_phase = 1
     if OVERLAP:
         gdc_wait()
-    pointers = rows + at
-    words = request_row(pointers, READ, 4 * FOURS)
+    here = at
+    words = request_row(here, READ, 4 * FOURS)
     for j in range(count):
-        v = complete_row(words, pointers, j // RING, READ, 4 * FOURS)
-        # the next tile's rows are on their way while this one's go to shared memory
-        pointers = rows + ((j + 1) % RING) * (BT * ROW) + at
-        words = request_row(pointers, READ, 4 * FOURS)
-        coef = gl.sum(gl.where((side == 0)[None, :], v[18].to(gl.float32, bitcast=True), 0.0), 1)
-        h0 = _eight(_upper(v[0]), _upper(v[1]), _upper(v[2]), _upper(v[3]))
-        h1 = _eight(_upper(v[4]), _upper(v[5]), _upper(v[6]), _upper(v[7]))
-        h2 = _eight(_upper(v[8]), _upper(v[9]), _upper(v[10]), _upper(v[11]))
-        m0 = _eight(_lower(v[0]), _lower(v[1]), _lower(v[2]), _lower(v[3]))
-        m1 = _eight(_lower(v[4]), _lower(v[5]), _lower(v[6]), _lower(v[7]))
-        m2 = _eight(_lower(v[8]), _lower(v[9]), _lower(v[10]), _lower(v[11]))
-        l0 = _eight(_upper(v[12]), _lower(v[12]), _upper(v[13]), _lower(v[13]))
-        l1 = _eight(_upper(v[14]), _lower(v[14]), _upper(v[15]), _lower(v[15]))
-        l2 = _eight(_upper(v[16]), _lower(v[16]), _upper(v[17]), _lower(v[17]))
-        low0, low1, low2 = _low(h0), _low(h1), _low(h2)
-        mbarrier.wait(free.index(left_slot), left_phase)
-        left_s.index(left_slot * 3).store(_side_by_side(h0, h1, h2, l0))
-        left_s.index(left_slot * 3 + 1).store(_side_by_side(m0, m1, m2, low0))
-        left_s.index(left_slot * 3 + 2).store(_side_by_side(low1, low2, l1, l2))
-        coef_s.index(left_slot).store(coef)
-        fence_async_shared()
-        mbarrier.arrive(made.index(left_slot), count=1)
+        place = j % 2
+        _store_terms(words, here, j // RING, left_s, coef_s, made, free, place, j // 2 % 2 ^ 1)
+        # the next tile's rows are on their way during psi; not before, since the fence in front would wait for them
+        here = at + (j + 1) % RING * (BT * ROW)
+        words = request_row(here, READ, 4 * FOURS)
         mbarrier.wait(full.index(slot), phase)
-        a0 = left_s.index(left_slot * 3)._reinterpret(gl.bfloat16, [BT, 64], half)
-        a12 = left_s.index(left_slot * 3 + 1)._reinterpret(gl.bfloat16, [BT, 64], half)
+        a0 = left_s.index(place * 3)._reinterpret(gl.bfloat16, [BT, 64], half)
+        a12 = left_s.index(place * 3 + 1)._reinterpret(gl.bfloat16, [BT, 64], half)
         psi_acc = warpgroup_mma(a0.permute((1, 0)), xs.index(slot), psi_acc, is_async=True)
         rest = warpgroup_mma(a12.permute((1, 0)), xs.index(slot), rest, is_async=True)
         psi_acc, rest = warpgroup_mma_wait(0, deps=[psi_acc, rest])
         mbarrier.arrive(seen.index(slot), count=1)
         slot, phase = advance(slot, phase, STAGES)
-        left_slot, left_phase = advance(left_slot, left_phase, LEFTS)
     store_psi(psi, psi_acc, rest, split, K, D, 0, d0, n, 3 * M, BD)
 
 
@@ -458,7 +465,6 @@ def make_dx(
     NS: gl.constexpr,
     BD: gl.constexpr,
     STAGES: gl.constexpr,
-    LEFTS: gl.constexpr,
 ):
     """Partition of a warp group: dx of tiles WHO, WHO + 2, ..., out through the place of x."""
     acc: gl.constexpr = accumulators()
@@ -468,19 +474,17 @@ def make_dx(
     make_rights(phi, gamma, right_0, right_2, right_1, right_3, ready, K, D, 0, d0, WHO, n, HAS_GAMMA, BD)
     slot = WHO
     phase = 0
-    left_slot = WHO
-    left_phase = 0
     h = row_values(h_pre, (tiles - 1 - split - WHO * splits) * BT, N, 0, n, NS, BD)
     for j in range(WHO, count, 2):
         t0 = (tiles - 1 - split - j * splits) * BT
         mbarrier.wait(full.index(slot), phase)
-        mbarrier.wait(made.index(left_slot), left_phase)
+        mbarrier.wait(made.index(WHO), j // 2 % 2)
         x3 = x_s.index(slot)
         x2 = x3._reinterpret(gl.bfloat16, [BT, COLS], flat)
-        a0 = left_s.index(left_slot * 3)._reinterpret(gl.bfloat16, [BT, 64], half)
-        a1 = left_s.index(left_slot * 3 + 1)
-        a2 = left_s.index(left_slot * 3 + 2)
-        c = coef_s.index(left_slot).load(gl.SliceLayout(1, acc))
+        a0 = left_s.index(WHO * 3)._reinterpret(gl.bfloat16, [BT, 64], half)
+        a1 = left_s.index(WHO * 3 + 1)
+        a2 = left_s.index(WHO * 3 + 2)
+        c = coef_s.index(WHO).load(gl.SliceLayout(1, acc))
         g = g_s.index(slot).load(gl.SliceLayout(1, wide)).to(gl.float32)
         out = gl.expand_dims(h, 2) * gl.expand_dims(g, 1)
         out = gl.convert_layout(out.reshape([BT, COLS]), acc) - gl.expand_dims(c, 1) * x2.load(acc).to(gl.float32)
@@ -488,18 +492,14 @@ def make_dx(
         out = warpgroup_mma(a2, right_2, out, is_async=True)
         out = warpgroup_mma(a1, right_1, out, is_async=True)
         out = warpgroup_mma(a2.slice(0, 16, 1), right_3, out, is_async=True)
-        # while the products run: the next tile's rows
-        h = row_values(h_pre, t0 - 2 * splits * BT, N, 0, n, NS, BD)
         out = warpgroup_mma_wait(0, deps=[out])
-        mbarrier.arrive(free.index(left_slot), count=1)
-        left_slot += 2
-        if left_slot >= LEFTS:
-            left_slot -= LEFTS
-            left_phase ^= 1
+        mbarrier.arrive(free.index(WHO), count=1)
         mbarrier.wait(seen.index(slot), phase)  # psi reads x no more
         x2.store(out.to(gl.bfloat16))
         fence_async_shared()
         tma.async_copy_shared_to_global(dx, [0, t0, d0], x3)
+        # the next tile's rows, while the place is read; not before, since the fence in front would wait for them
+        h = row_values(h_pre, t0 - 2 * splits * BT, N, 0, n, NS, BD)
         tma.store_wait(0)
         mbarrier.arrive(empty.index(slot), count=1)
         slot += 2
@@ -538,7 +538,6 @@ def resident_backward_kernel(
     NS: gl.constexpr,
     BD: gl.constexpr,
     STAGES: gl.constexpr,
-    LEFTS: gl.constexpr,
     DX_REGS: gl.constexpr,
     SMALL_REGS: gl.constexpr,
     OVERLAP: gl.constexpr,
@@ -556,8 +555,8 @@ def resident_backward_kernel(
     rows = words + RING * BT * G * 4
     x_s = gl.allocate_shared_memory(gl.bfloat16, [STAGES, NS, BT, BD], x.layout)
     g_s = gl.allocate_shared_memory(gl.bfloat16, [STAGES, BT, BD], dh_in.layout)
-    left_s = gl.allocate_shared_memory(gl.bfloat16, [LEFTS * 3, BT, 32], gl.NVMMASharedLayout(64, 16, 2))
-    coef_s = gl.allocate_shared_memory(gl.float32, [LEFTS, BT], gl.SwizzledSharedLayout(1, 1, 1, [0]))
+    left_s = gl.allocate_shared_memory(gl.bfloat16, [2 * 3, BT, 32], gl.NVMMASharedLayout(64, 16, 2))
+    coef_s = gl.allocate_shared_memory(gl.float32, [2, BT], gl.SwizzledSharedLayout(1, 1, 1, [0]))
     right: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
     right_0 = gl.allocate_shared_memory(gl.bfloat16, [64, COLS], right)
     right_2 = gl.allocate_shared_memory(gl.bfloat16, [32, COLS], right)
@@ -566,15 +565,15 @@ def resident_backward_kernel(
     full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     seen = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    made = gl.allocate_shared_memory(gl.int64, [LEFTS, 1], mbarrier.MBarrierLayout())
-    free = gl.allocate_shared_memory(gl.int64, [LEFTS, 1], mbarrier.MBarrierLayout())
+    made = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
+    free = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
     ready = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
     mbarrier.init(ready, count=2)
     for s in gl.static_range(STAGES):
         mbarrier.init(full.index(s), count=1)
         mbarrier.init(seen.index(s), count=1)
         mbarrier.init(empty.index(s), count=1)
-    for s in gl.static_range(LEFTS):
+    for s in gl.static_range(2):
         mbarrier.init(made.index(s), count=1)
         mbarrier.init(free.index(s), count=1)
     gl.warp_specialize(
@@ -583,7 +582,7 @@ def resident_backward_kernel(
                 sum_psi,
                 (
                     rows, psi, x_s, left_s, coef_s, full, seen, made, free,
-                    count, split, K, D, d0, n, RING, BD, STAGES, LEFTS, OVERLAP,
+                    count, split, K, D, d0, n, RING, BD, STAGES, OVERLAP,
                 ),
             ),
             (
@@ -591,7 +590,7 @@ def resident_backward_kernel(
                 (
                     phi, gamma, h_pre, dx, x_s, g_s, left_s, coef_s, right_0, right_2, right_1, right_3,
                     ready, full, seen, empty, made, free,
-                    N, K, D, count, tiles, split, GROUPS, d0, gl.constexpr(0), n, HAS_GAMMA, NS, BD, STAGES, LEFTS,
+                    N, K, D, count, tiles, split, GROUPS, d0, gl.constexpr(0), n, HAS_GAMMA, NS, BD, STAGES,
                 ),
             ),
             (
@@ -599,7 +598,7 @@ def resident_backward_kernel(
                 (
                     phi, gamma, h_pre, dx, x_s, g_s, left_s, coef_s, right_0, right_2, right_1, right_3,
                     ready, full, seen, empty, made, free,
-                    N, K, D, count, tiles, split, GROUPS, d0, gl.constexpr(1), n, HAS_GAMMA, NS, BD, STAGES, LEFTS,
+                    N, K, D, count, tiles, split, GROUPS, d0, gl.constexpr(1), n, HAS_GAMMA, NS, BD, STAGES,
                 ),
             ),
             (send_shares, (words, x_s, g_s, full, g, count, n, G, RING, NS, BD, STAGES, OVERLAP)),
