@@ -115,7 +115,7 @@ def program(
         middle, more = _wide(plan, N, n, D, has_gamma, terms, MP, share, splits, loaded, held, where)
         scratch |= more
     elif hopper:
-        middle = (_hopper(plan, N, n, D, has_gamma, R, splits, overlap),)
+        middle = (_hopper(plan, N, n, D, has_gamma, splits, overlap),)
     else:
         middle = (_streams(plan, N, n, D, has_gamma, X_TERMS[dtype], C, R, splits),)
     parameters = _parameters(problem, has_gamma, parts, programs, R, overlap)
@@ -228,7 +228,7 @@ def _streams(
     )
 
 
-def _hopper(plan: BackwardSchedule, N: int, n: int, D: int, has_gamma: bool, R: int, splits: int, overlap: bool) -> Launch:
+def _hopper(plan: BackwardSchedule, N: int, n: int, D: int, has_gamma: bool, splits: int, overlap: bool) -> Launch:
     """Return the launch of one kernel for dx and psi; x, dh_in and dx are dense, dh_mix is [N, 96]."""
     from mhc.operators.mhc_pre.triton.kernels.bwd_fused_sm90 import hopper_streams_kernel  # noqa: PLC0415  Gluon, sm_90 only
 
@@ -242,7 +242,7 @@ def _hopper(plan: BackwardSchedule, N: int, n: int, D: int, has_gamma: bool, R: 
         ("x", "dh_in", "dh_mix", "dx", "phi", "gamma", "h_pre", "coef", "psi"),
         (
             *(N, D, K, triton.cdiv(N, 64), splits),
-            *(n, R, has_gamma, NS, BD, plan.stages, plan.stages, overlap),
+            *(n, has_gamma, NS, BD, plan.stages, plan.stages, overlap),
         ),
         overlap,
         registers=168,  # shared out again between the loading warp and the two groups

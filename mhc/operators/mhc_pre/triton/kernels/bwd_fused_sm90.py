@@ -1,7 +1,7 @@
 """The streams pass of the Triton backward for Hopper: a producer warp and two warpgroups that take turns.
 
     dx  = dh_mix @ phi * gamma - coef * x + h_pre * dh_in        [N, n, D]
-    psi = dh_mix^T x                                             [R, K], added up later; R is 2M or 3M, terms times rows
+    psi = dh_mix^T x                                             [3M, K], added up later; terms times rows
 
 float32 products are six bfloat16 ones, hh mh lh hm mm hl of the terms h + m + l. dh_mix comes as rows of LEFT columns
 
@@ -187,7 +187,7 @@ def _coefs(coef, t0, N):
 
 
 @gluon.jit
-def store_psi(psi, psi_acc, rest, part, K, D, i0, d0, n: gl.constexpr, R: gl.constexpr, BD: gl.constexpr):
+def store_psi(psi, psi_acc, rest, part, K, D, i0, d0, n: gl.constexpr, BD: gl.constexpr):
     """Writes psi[part]: rows of the first window: 24 H, l[0:8], 24 m; of the second, from 48 on, l[8:24]."""
     M: gl.constexpr = n * n + 2 * n
     acc: gl.constexpr = accumulators()
@@ -195,13 +195,12 @@ def store_psi(psi, psi_acc, rest, part, K, D, i0, d0, n: gl.constexpr, R: gl.con
     col = gl.arange(0, COLS, layout=gl.SliceLayout(0, acc))
     i = i0 + col // BD
     d = d0 + col % BD
-    at = psi + part.to(gl.int64) * R * K + (i * D + d)[None, :]
+    at = psi + part.to(gl.int64) * 3 * M * K + (i * D + d)[None, :]
     on = ((i < n) & (d < D))[None, :]
     j = gl.where(row < 24, row, gl.where(row < 32, row - 24, row - 32))
     to = j + gl.where(row < 24, 0, gl.where(row < 32, 2 * M, M))
-    gl.store(at + to.to(gl.int64)[:, None] * K, psi_acc, ((j < M) & (row < 56) & (to < R))[:, None] & on)
-    if R > 2 * M:
-        gl.store(at + (row - 40 + 2 * M).to(gl.int64)[:, None] * K, rest, ((row >= 48) & (row - 40 < M))[:, None] & on)
+    gl.store(at + to.to(gl.int64)[:, None] * K, psi_acc, ((j < M) & (row < 56))[:, None] & on)
+    gl.store(at + (row - 40 + 2 * M).to(gl.int64)[:, None] * K, rest, ((row >= 48) & (row - 40 < M))[:, None] & on)
 
 
 @gluon.jit
@@ -234,7 +233,6 @@ def _consume(
     d0,
     WHO: gl.constexpr,
     n: gl.constexpr,
-    R: gl.constexpr,
     HAS_GAMMA: gl.constexpr,
     NS: gl.constexpr,
     BD: gl.constexpr,
@@ -248,12 +246,10 @@ def _consume(
     swizzle: gl.constexpr = x_s.type.layout.swizzle_byte_width
     flat: gl.constexpr = gl.NVMMASharedLayout(swizzle, 16, 2)
     half: gl.constexpr = gl.NVMMASharedLayout(64, 16, 2)
-    M: gl.constexpr = n * n + 2 * n
     # while the first tiles are on their way
     make_rights(phi, gamma, right_0, right_2, right_1, right_3, ready, K, D, i0, d0, WHO, n, HAS_GAMMA, BD)
     psi_acc = gl.zeros([64, COLS], gl.float32, acc)
-    if R > 2 * M:
-        rest = gl.zeros([64, COLS], gl.float32, acc)
+    rest = gl.zeros([64, COLS], gl.float32, acc)
     slot = WHO
     left_slot = WHO
     phase = 0
@@ -271,9 +267,8 @@ def _consume(
         a1 = left_s.index(left_slot * 3 + 1)
         a2 = left_s.index(left_slot * 3 + 2)
         psi_acc = warpgroup_mma(a0.permute((1, 0)), x2, psi_acc, is_async=True)
-        if R > 2 * M:
-            a12 = a1._reinterpret(gl.bfloat16, [BT, 64], half)
-            rest = warpgroup_mma(a12.permute((1, 0)), x2, rest, is_async=True)
+        a12 = a1._reinterpret(gl.bfloat16, [BT, 64], half)
+        rest = warpgroup_mma(a12.permute((1, 0)), x2, rest, is_async=True)
         g = g_s.index(slot).load(gl.SliceLayout(1, wide)).to(gl.float32)
         out = gl.expand_dims(h, 2) * gl.expand_dims(g, 1)
         out = gl.convert_layout(out.reshape([BT, COLS]), acc) - gl.expand_dims(c, 1) * x2.load(acc).to(gl.float32)
@@ -287,10 +282,7 @@ def _consume(
         if j > WHO:
             tma.store_wait(0)
             mbarrier.arrive(empty.index(last))
-        if R > 2 * M:
-            out, psi_acc, rest = warpgroup_mma_wait(0, deps=[out, psi_acc, rest])
-        else:
-            out, psi_acc = warpgroup_mma_wait(0, deps=[out, psi_acc])
+        out, psi_acc, rest = warpgroup_mma_wait(0, deps=[out, psi_acc, rest])
         mbarrier.arrive(free.index(left_slot))
         left_slot += 2
         if left_slot >= LEFTS:
@@ -304,9 +296,7 @@ def _consume(
             slot -= STAGES
             phase ^= 1
     tma.store_wait(0)
-    if R == 2 * M:
-        rest = psi_acc
-    store_psi(psi, psi_acc, rest, split * 2 + WHO, K, D, i0, d0, n, R, BD)
+    store_psi(psi, psi_acc, rest, split * 2 + WHO, K, D, i0, d0, n, BD)
 
 
 @gluon.jit
@@ -326,7 +316,6 @@ def hopper_streams_kernel(
     tiles,
     splits,
     n: gl.constexpr,
-    R: gl.constexpr,
     HAS_GAMMA: gl.constexpr,
     NS: gl.constexpr,
     BD: gl.constexpr,
@@ -334,7 +323,7 @@ def hopper_streams_kernel(
     LEFTS: gl.constexpr,
     OVERLAP: gl.constexpr,
 ):
-    """dx, and psi [2 * splits, R, K] over this program's tokens. x, dx: descriptors of [n, N, D], blocks [NS, 64, BD];
+    """dx, and psi [2 * splits, 3M, K] over this program's tokens. x, dx: descriptors of [n, N, D], blocks [NS, 64, BD];
     dh_in: of [N, D], blocks [64, BD]; left: of [N, 96], blocks [64, 32]. Programs are (columns, streams, splits).
     OVERLAP: starts before the gates have ended."""
     d0 = gl.program_id(0) * BD
@@ -393,7 +382,6 @@ def hopper_streams_kernel(
                     d0,
                     gl.constexpr(0),
                     n,
-                    R,
                     HAS_GAMMA,
                     NS,
                     BD,
@@ -433,7 +421,6 @@ def hopper_streams_kernel(
                     d0,
                     gl.constexpr(1),
                     n,
-                    R,
                     HAS_GAMMA,
                     NS,
                     BD,

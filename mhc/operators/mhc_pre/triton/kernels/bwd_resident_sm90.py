@@ -402,7 +402,6 @@ def sum_psi(
     P: gl.constexpr = gl.BlockedLayout([1, 1], [16, 2], [4, 1], [1, 0])  # a thread has half of each eight words of a row
     flat: gl.constexpr = gl.NVMMASharedLayout(x_s.type.layout.swizzle_byte_width, 16, 2)
     half: gl.constexpr = gl.NVMMASharedLayout(64, 16, 2)
-    M: gl.constexpr = n * n + 2 * n
     side = gl.arange(0, 2, layout=gl.SliceLayout(0, P))
     at = rows + gl.arange(0, BT, layout=gl.SliceLayout(1, P))[:, None] * 8 + side[None, :] * 4
     xs = x_s._reinterpret(gl.bfloat16, [STAGES, BT, COLS], flat)
@@ -428,7 +427,7 @@ def sum_psi(
         psi_acc, rest = warpgroup_mma_wait(0, deps=[psi_acc, rest])
         mbarrier.arrive(seen.index(slot), count=1)
         slot, phase = advance(slot, phase, STAGES)
-    store_psi(psi, psi_acc, rest, split, K, D, 0, d0, n, 3 * M, BD)
+    store_psi(psi, psi_acc, rest, split, K, D, 0, d0, n, BD)
 
 
 @gluon.jit
