@@ -154,12 +154,12 @@ def _resident(
     problem: Problem, plan: BackwardSchedule, has_gamma: bool, hc_eps: float, overlap: bool, *, pinned: bool
 ) -> Program:
     """Return the launches that read x and dh_in once, in one cooperative kernel; x, dh_in and dx are dense."""
-    from mhc.operators.mhc_pre.triton.kernels.bwd_resident_sm90 import clear_kernel, resident_backward_kernel  # noqa: PLC0415  Gluon, sm_90 only
+    from mhc.operators.mhc_pre.triton.kernels.bwd_resident_sm90 import ROW, clear_kernel, resident_backward_kernel  # noqa: PLC0415  Gluon, sm_90 only
 
     N, n, D, K, M = problem.N, problem.n, problem.D, problem.K, problem.M
     NS, BD, groups, stages = plan.streams, plan.columns, plan.splits, plan.stages
     G, swizzle = D // BD, min(128, 2 * BD)
-    words = groups * stages * 64 * (4 * G + 48)
+    words = groups * stages * 64 * (4 * G + ROW.value)
     clear = Launch(clear_kernel, (triton.cdiv(words, 4096), 1, 1), 4, ("words",), (words, 4096, overlap))
     streams = Tiles((n, N, D), (D, K, 1), (NS, 64, BD), swizzle)
     rest = Launch(
@@ -172,7 +172,7 @@ def _resident(
         ),
         (
             *(N, D, K, triton.cdiv(N, 64), hc_eps),
-            *(n, G, groups, stages, has_gamma, NS, BD, stages),
+            *(n, G, groups, has_gamma, NS, BD, stages),
             112,  # registers of a thread of dx
             96,  # of one that loads or sends: with fewer the shares spill
             overlap,

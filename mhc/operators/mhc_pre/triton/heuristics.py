@@ -17,7 +17,7 @@ from mhc.operators.mhc_pre.triton.selection import (
     hopper_stages,
     packed_rows,
     pieces,
-    resident_backward,
+    resident_groups,
 )
 
 
@@ -222,7 +222,7 @@ def backward_schedule(problem: Problem, mode: str | None = None) -> BackwardSche
             stages=4 if streams == 1 else 5,
             splits=balanced_splits(-(-D // (128 // streams)), -(-N // 64), chip.cores),
         )
-    if mode == "resident" and (cut := resident_backward(problem)) is not None:
+    if mode == "resident" and (groups := resident_groups(problem)) is not None:
         streams = power_of_2(n, 1, 4)
         tile = 2 * 64 * (128 + 128 // streams)  # bytes of x and dh_in
         return BackwardSchedule(
@@ -233,7 +233,7 @@ def backward_schedule(problem: Problem, mode: str | None = None) -> BackwardSche
             streams=streams,
             rows=32,
             stages=(chip.shared - 64 * 1024) // tile,
-            splits=cut[1],
+            splits=groups,
         )
     return _streams(problem, gates)
 

@@ -121,10 +121,7 @@ def _start(launch: Launch, kernel: Any) -> Start:
     """Return what starts a launch again, as directly as Triton lets one."""
     grid, names, constants, tiles = launch.grid, launch.tensors, launch.constants, launch.tiles
     begin, middle, encoders = _direct(kernel, len(tiles))
-    if not tiles:
-        if len(names) == 1:
-            (only,) = names
-            return lambda stream, pointers: begin(*grid, stream, *middle, pointers[only], *constants)
+    if not tiles and len(names) > 1:  # of one name it would be no tuple
         chosen = operator.itemgetter(*names)
 
         def plain(stream: int, pointers: Mapping[str, int]) -> None:

@@ -48,16 +48,16 @@ def resident(problem: Problem) -> Resident | None:
     return Resident(group, max(1, min(chip.cores // group, -(-problem.N // 16))), width, chunk, chunks)
 
 
-def resident_backward(problem: Problem) -> tuple[int, int] | None:
-    """Return the programs of a group of the resident backward, and how many groups; None where it does not serve."""
+def resident_groups(problem: Problem) -> int | None:
+    """Return how many groups of programs the resident backward has at once; None where it does not serve."""
     n, D, chip = problem.n, problem.D, problem.chip
     if chip.capability != 90 or problem.dtype != torch.bfloat16 or not 2 <= n <= 4:
         return None
-    width = 128 // power_of_2(n, 2, 4)
+    width = 128 // power_of_2(n, 2, 4)  # of every stream for a program
     group = D // width
     if D % (8 * width) or group > chip.cores:
         return None
-    return group, max(1, min(chip.cores // group, -(-problem.N // 64)))
+    return max(1, min(chip.cores // group, -(-problem.N // 64)))
 
 
 def packed_rows(K: int) -> int:
@@ -166,7 +166,7 @@ def _hopper(problem: Problem) -> Support:
 
 
 def _resident_backward(problem: Problem) -> Support:
-    return resident_backward(problem) is not None or f"is for {_RESIDENT_BACKWARD}; {_was(problem)}"
+    return resident_groups(problem) is not None or f"is for {_RESIDENT_BACKWARD}; {_was(problem)}"
 
 
 def _many_streams(problem: Problem) -> bool:

@@ -171,6 +171,19 @@ def make_rights(
 
 
 @gluon.jit
+def start_dx(h, c, x, g, a0, a1, a2, right_0, right_2, right_1, right_3, NS: gl.constexpr, BD: gl.constexpr):
+    """h_pre * dh_in - coef * x of a tile, and on their way the products of the terms in a0, a1, a2 added to it."""
+    acc: gl.constexpr = accumulators()
+    d = g.load(gl.SliceLayout(1, by_stream(NS, BD))).to(gl.float32)
+    out = gl.expand_dims(h, 2) * gl.expand_dims(d, 1)
+    out = gl.convert_layout(out.reshape([BT, COLS]), acc) - gl.expand_dims(c, 1) * x.load(acc).to(gl.float32)
+    out = warpgroup_mma(a0, right_0, out, is_async=True)
+    out = warpgroup_mma(a2, right_2, out, is_async=True)
+    out = warpgroup_mma(a1, right_1, out, is_async=True)
+    return warpgroup_mma(a2.slice(0, 16, 1), right_3, out, is_async=True)
+
+
+@gluon.jit
 def row_values(h_pre, t0, N, i0, n: gl.constexpr, NS: gl.constexpr, BD: gl.constexpr):
     """h_pre [64, NS] of a tile; zeros where there is no such token, before the first one too."""
     rows: gl.constexpr = gl.SliceLayout(2, by_stream(NS, BD))
@@ -242,7 +255,6 @@ def _consume(
 ):
     """Tiles WHO, WHO + 2, ...: dx goes out through the slot of x."""
     acc: gl.constexpr = accumulators()
-    wide: gl.constexpr = by_stream(NS, BD)
     swizzle: gl.constexpr = x_s.type.layout.swizzle_byte_width
     flat: gl.constexpr = gl.NVMMASharedLayout(swizzle, 16, 2)
     half: gl.constexpr = gl.NVMMASharedLayout(64, 16, 2)
@@ -269,13 +281,7 @@ def _consume(
         psi_acc = warpgroup_mma(a0.permute((1, 0)), x2, psi_acc, is_async=True)
         a12 = a1._reinterpret(gl.bfloat16, [BT, 64], half)
         rest = warpgroup_mma(a12.permute((1, 0)), x2, rest, is_async=True)
-        g = g_s.index(slot).load(gl.SliceLayout(1, wide)).to(gl.float32)
-        out = gl.expand_dims(h, 2) * gl.expand_dims(g, 1)
-        out = gl.convert_layout(out.reshape([BT, COLS]), acc) - gl.expand_dims(c, 1) * x2.load(acc).to(gl.float32)
-        out = warpgroup_mma(a0, right_0, out, is_async=True)
-        out = warpgroup_mma(a2, right_2, out, is_async=True)
-        out = warpgroup_mma(a1, right_1, out, is_async=True)
-        out = warpgroup_mma(a2.slice(0, 16, 1), right_3, out, is_async=True)
+        out = start_dx(h, c, x2, g_s.index(slot), a0, a1, a2, right_0, right_2, right_1, right_3, NS, BD)
         # while the products run: the next tile's rows, and the slot of the last one, whose dx has been read by now
         h = row_values(h_pre, t0 - 2 * splits * BT, N, i0, n, NS, BD)
         c = _coefs(coef, t0 - 2 * splits * BT, N)

@@ -36,12 +36,12 @@ from mhc.operators.mhc_pre.triton.kernels.bwd_fused_sm90 import (
     BT,
     COLS,
     accumulators,
-    by_stream,
     make_rights,
     row_values,
+    start_dx,
     store_psi,
 )
-from mhc.operators.mhc_pre.triton.kernels.exchange_sm90 import complete, complete_row, marked, request, request_row, send
+from mhc.operators.mhc_pre.triton.kernels.exchange_sm90 import complete, complete_row, marked, request, send
 from mhc.operators.mhc_pre.triton.kernels.ring_sm90 import advance
 
 # Words of a token's row, in two sides of 24: 12 with the first and second terms of columns 4 side to 4 side + 3 of each
@@ -181,7 +181,6 @@ def send_shares(
     count,
     n: gl.constexpr,
     G: gl.constexpr,
-    RING: gl.constexpr,
     NS: gl.constexpr,
     BD: gl.constexpr,
     STAGES: gl.constexpr,
@@ -218,7 +217,7 @@ def send_shares(
             )
         for _ in gl.static_range(n, 4):
             sums = sums + (gl.zeros([BT, 4], gl.float32, layout=S),)
-        _send_diagonals(words + (j % RING) * (BT * G * 4) + at, sums[0], sums[1], sums[2], sums[3], j // RING)
+        _send_diagonals(words + (j % STAGES) * (BT * G * 4) + at, sums[0], sums[1], sums[2], sums[3], j // STAGES)
         slot, phase = advance(slot, phase, STAGES)
 
 
@@ -283,7 +282,7 @@ def send_rows(
     hc_eps,
     n: gl.constexpr,
     G: gl.constexpr,
-    RING: gl.constexpr,
+    STAGES: gl.constexpr,
     OVERLAP: gl.constexpr,
 ):
     """Partition of one warp: every G-th token from the g-th on, a lane for each of its M gates."""
@@ -310,7 +309,7 @@ def send_rows(
         u = g + k * G
         j = u // BT
         r = u % BT
-        pointers = words + (j % RING) * (BT * G * 4) + r * (G * 4) + m
+        pointers = words + (j % STAGES) * (BT * G * 4) + r * (G * 4) + m
         shares = request(pointers, G // 8, 128)
         # dh_pre2 = dh_pre * s * (1 - s), s = h_pre - hc_eps;  dh_post2 = dh_post * h_post * (1 - h_post / 2)
         s = gate - hc_eps
@@ -319,7 +318,7 @@ def send_rows(
         live, inv, mix, gate, d = _token(
             k + 1, h_mix, h_pre, h_post, dh_post, dh_res, inv_rms, g, tiles, split, splits, N, m, pre, post, res, n, G
         )
-        part = complete(shares, pointers, j // RING, G // 8, 128)
+        part = complete(shares, pointers, j // STAGES, G // 8, 128)
         # of the 32 sums every fourth belongs to the same stream
         part = gl.expand_dims(gl.sum(gl.reshape(part, (8, 4)), 0), 0)
         part = gl.convert_layout(gl.reshape(part.broadcast_to(8, 4), (32,)), LANE)
@@ -335,11 +334,11 @@ def send_rows(
         left = gl.where(finite(out), out - first.to(gl.float32), 0.0) * 256.0
         second = _bits(nearest(left)) & 0xFFFE
         third = _bits(nearest((left - (second << 16).to(gl.float32, bitcast=True)) * 256.0))
-        row = rows + (j % RING) * (BT * ROW) + r * 8
+        row = rows + (j % STAGES) * (BT * ROW) + r * 8
         word = gl.where(m < 24, (_bits(first) << 16) | second, coef.to(gl.int32, bitcast=True)).to(gl.float32, bitcast=True)
-        send(row + at, word, j // RING)
+        send(row + at, word, j // STAGES)
         even, odd = gl.split(gl.convert_layout(gl.reshape(third, (16, 2)), PAIR))
-        send(row + at_third, ((even << 16) | odd).to(gl.float32, bitcast=True), j // RING)
+        send(row + at_third, ((even << 16) | odd).to(gl.float32, bitcast=True), j // STAGES)
     base = sums + (split * G + g) * (M + 3)
     gl.store(base + m, bias, m < M)
     gl.store(base + M, gl.sum(gl.where(pre, scale, 0.0), 0))
@@ -392,7 +391,6 @@ def sum_psi(
     D,
     d0,
     n: gl.constexpr,
-    RING: gl.constexpr,
     BD: gl.constexpr,
     STAGES: gl.constexpr,
     OVERLAP: gl.constexpr,
@@ -412,13 +410,13 @@ def sum_psi(
     if OVERLAP:
         gdc_wait()
     here = at
-    words = request_row(here, READ, 4 * FOURS)
+    words = request(here, READ, 4 * FOURS, 4)
     for j in range(count):
         place = j % 2
-        _store_terms(words, here, j // RING, left_s, coef_s, made, free, place, j // 2 % 2 ^ 1)
+        _store_terms(words, here, j // STAGES, left_s, coef_s, made, free, place, j // 2 % 2 ^ 1)
         # the next tile's rows are on their way during psi; not before, since the fence in front would wait for them
-        here = at + (j + 1) % RING * (BT * ROW)
-        words = request_row(here, READ, 4 * FOURS)
+        here = at + (j + 1) % STAGES * (BT * ROW)
+        words = request(here, READ, 4 * FOURS, 4)
         mbarrier.wait(full.index(slot), phase)
         a0 = left_s.index(place * 3)._reinterpret(gl.bfloat16, [BT, 64], half)
         a12 = left_s.index(place * 3 + 1)._reinterpret(gl.bfloat16, [BT, 64], half)
@@ -467,7 +465,6 @@ def make_dx(
 ):
     """Partition of a warp group: dx of tiles WHO, WHO + 2, ..., out through the place of x."""
     acc: gl.constexpr = accumulators()
-    wide: gl.constexpr = by_stream(NS, BD)
     flat: gl.constexpr = gl.NVMMASharedLayout(x_s.type.layout.swizzle_byte_width, 16, 2)
     half: gl.constexpr = gl.NVMMASharedLayout(64, 16, 2)
     make_rights(phi, gamma, right_0, right_2, right_1, right_3, ready, K, D, 0, d0, WHO, n, HAS_GAMMA, BD)
@@ -484,13 +481,7 @@ def make_dx(
         a1 = left_s.index(WHO * 3 + 1)
         a2 = left_s.index(WHO * 3 + 2)
         c = coef_s.index(WHO).load(gl.SliceLayout(1, acc))
-        g = g_s.index(slot).load(gl.SliceLayout(1, wide)).to(gl.float32)
-        out = gl.expand_dims(h, 2) * gl.expand_dims(g, 1)
-        out = gl.convert_layout(out.reshape([BT, COLS]), acc) - gl.expand_dims(c, 1) * x2.load(acc).to(gl.float32)
-        out = warpgroup_mma(a0, right_0, out, is_async=True)
-        out = warpgroup_mma(a2, right_2, out, is_async=True)
-        out = warpgroup_mma(a1, right_1, out, is_async=True)
-        out = warpgroup_mma(a2.slice(0, 16, 1), right_3, out, is_async=True)
+        out = start_dx(h, c, x2, g_s.index(slot), a0, a1, a2, right_0, right_2, right_1, right_3, NS, BD)
         out = warpgroup_mma_wait(0, deps=[out])
         mbarrier.arrive(free.index(WHO), count=1)
         mbarrier.wait(seen.index(slot), phase)  # psi reads x no more
@@ -532,7 +523,6 @@ def resident_backward_kernel(
     n: gl.constexpr,
     G: gl.constexpr,
     GROUPS: gl.constexpr,
-    RING: gl.constexpr,
     HAS_GAMMA: gl.constexpr,
     NS: gl.constexpr,
     BD: gl.constexpr,
@@ -544,14 +534,14 @@ def resident_backward_kernel(
     """dx, psi [GROUPS, 3M, K] and sums [GROUPS * G, M + 3] for the tiles split, split + GROUPS, ... of each group.
 
     x, dx: descriptors of [n, N, D], blocks [NS, 64, BD]; dh_in: of [N, D], blocks [64, BD]. words: what the programs
-    send one another, per group RING tiles of [64, G, 4] and of [64, 32]. OVERLAP: starts while words are being cleared.
+    send one another, per group STAGES tiles of [64, G, 4] and of 64 rows. OVERLAP: starts while words are being cleared.
     """
     split = gl.program_id(0) // G
     g = gl.program_id(0) % G
     d0 = g * BD
     count = (tiles - split + GROUPS - 1) // GROUPS
-    words += split * (RING * BT * (G * 4 + ROW))
-    rows = words + RING * BT * G * 4
+    words += split * (STAGES * BT * (G * 4 + ROW))
+    rows = words + STAGES * BT * G * 4
     x_s = gl.allocate_shared_memory(gl.bfloat16, [STAGES, NS, BT, BD], x.layout)
     g_s = gl.allocate_shared_memory(gl.bfloat16, [STAGES, BT, BD], dh_in.layout)
     left_s = gl.allocate_shared_memory(gl.bfloat16, [2 * 3, BT, 32], gl.NVMMASharedLayout(64, 16, 2))
@@ -581,7 +571,7 @@ def resident_backward_kernel(
                 sum_psi,
                 (
                     rows, psi, x_s, left_s, coef_s, full, seen, made, free,
-                    count, split, K, D, d0, n, RING, BD, STAGES, OVERLAP,
+                    count, split, K, D, d0, n, BD, STAGES, OVERLAP,
                 ),
             ),
             (
@@ -600,12 +590,12 @@ def resident_backward_kernel(
                     N, K, D, count, tiles, split, GROUPS, d0, gl.constexpr(1), n, HAS_GAMMA, NS, BD, STAGES,
                 ),
             ),
-            (send_shares, (words, x_s, g_s, full, g, count, n, G, RING, NS, BD, STAGES, OVERLAP)),
+            (send_shares, (words, x_s, g_s, full, g, count, n, G, NS, BD, STAGES, OVERLAP)),
             (
                 send_rows,
                 (
                     words, rows, alpha, h_mix, h_pre, h_post, dh_post, dh_res, inv_rms, sums,
-                    g, count, tiles, split, GROUPS, N, K, hc_eps, n, G, RING, OVERLAP,
+                    g, count, tiles, split, GROUPS, N, K, hc_eps, n, G, STAGES, OVERLAP,
                 ),
             ),
             (load_tiles, (x, dh_in, x_s, g_s, full, empty, count, tiles, split, GROUPS, d0, STAGES)),

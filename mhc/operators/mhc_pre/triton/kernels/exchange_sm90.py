@@ -2,8 +2,8 @@
 
 The workspace of the words is a ring of RING tiles a group. Each word tells by itself whether it has come: its last bit is
 1, 0, 1, ... in the laps of that ring, and 0 before the first. So a word needs no fence and no counter (a fence took 2000
-clocks a tile); a sum loses at most an ulp of each share. RING is large enough that nobody overwrites what has not been
-read; SLOTS is the tiles that a program holds at once:
+clocks a tile); a sum loses at most an ulp of each share. RING is so large that no word is overwritten
+before it has been read; SLOTS is the tiles that a program holds at once:
 
 forward     2 * SLOTS or more, or all tiles. A program sends its share of tile j only after tile j - SLOTS left its ring, so
             after all have sent that one, so after all have read tile j - 2 * SLOTS
@@ -36,9 +36,14 @@ def send(pointers, values, lap):
 
 
 @gluon.constexpr_function
-def request_asm(shares, stride):
-    """Loads without waiting."""
-    return "\n".join(f"ld.relaxed.gpu.global.b32 ${s}, [${shares}+{s * stride}];" for s in range(shares))
+def request_asm(words, stride, width):
+    """Loads without waiting, `width` words at once: 1 or 4."""
+    loads = []
+    for w in range(0, words, width):
+        into = ", ".join(f"${w + k}" for k in range(width))
+        kind, into = ("v4.b32", f"{{{into}}}") if width == 4 else ("b32", into)
+        loads.append(f"ld.relaxed.gpu.global.{kind} {into}, [${words}+{w // width * stride}];")
+    return "\n".join(loads)
 
 
 @gluon.constexpr_function
@@ -68,8 +73,8 @@ def repeated(item, count):
 
 
 @gluon.constexpr_function
-def request_constraints(shares):
-    return "=r," * shares + "l"
+def request_constraints(words):
+    return "=r," * words + "l"
 
 
 @gluon.constexpr_function
@@ -78,13 +83,13 @@ def complete_constraints(shares):
 
 
 @gluon.jit
-def request(pointers, SHARES: gl.constexpr, STRIDE: gl.constexpr):
-    """The words of the shares at the pointers, STRIDE bytes apart, as they are now."""
+def request(pointers, WORDS: gl.constexpr, STRIDE: gl.constexpr, WIDTH: gl.constexpr = 1):
+    """WORDS words as they are now: WIDTH at the pointers, and again STRIDE bytes further on."""
     return gl.inline_asm_elementwise(
-        request_asm(SHARES, STRIDE),
-        request_constraints(SHARES),
+        request_asm(WORDS, STRIDE, WIDTH),
+        request_constraints(WORDS),
         [pointers],
-        dtype=repeated(gl.int32, SHARES),
+        dtype=repeated(gl.int32, WORDS),
         is_pure=False,
         pack=1,
     )
@@ -100,14 +105,6 @@ def complete(words, pointers, lap, SHARES: gl.constexpr, STRIDE: gl.constexpr):
         dtype=gl.float32,
         is_pure=False,
         pack=1,
-    )
-
-
-@gluon.constexpr_function
-def request_row_asm(words, stride):
-    return "\n".join(
-        f"ld.relaxed.gpu.global.v4.b32 {{${w}, ${w + 1}, ${w + 2}, ${w + 3}}}, [${words}+{w // 4 * stride}];"
-        for w in range(0, words, 4)
     )
 
 
@@ -137,19 +134,6 @@ def complete_row_asm(words, stride):
 @gluon.constexpr_function
 def complete_row_constraints(words):
     return ",".join(["=r"] * words + ["l", "r"] + ["r"] * words)
-
-
-@gluon.jit
-def request_row(pointers, WORDS: gl.constexpr, STRIDE: gl.constexpr):
-    """WORDS words, in fours, STRIDE bytes apart from the pointers on, as they are now."""
-    return gl.inline_asm_elementwise(
-        request_row_asm(WORDS, STRIDE),
-        request_constraints(WORDS),
-        [pointers],
-        dtype=repeated(gl.int32, WORDS),
-        is_pure=False,
-        pack=1,
-    )
 
 
 @gluon.jit
