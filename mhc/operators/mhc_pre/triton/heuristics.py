@@ -252,7 +252,8 @@ def _streams(problem: Problem, gates: Mapping[str, Any]) -> BackwardSchedule:
     """Return the default of one kernel with ordinary loads, of bfloat16 and float16."""
     N, n, D, dtype, chip, M = problem.N, problem.n, problem.D, problem.dtype, problem.chip, problem.M
     side = 64 if n == 1 else 128 if M <= 24 else 64 if M <= 80 else 32
-    if dtype != torch.bfloat16:
+    three = n == 4 and chip.capability == 90  # terms of dh_mix in psi: with 128 columns they spill
+    if dtype != torch.bfloat16 or three:
         side = min(side, 64)
     streams = 2 if n % 2 == 0 and side < D * 2 else 1
     side = side // streams
@@ -260,7 +261,7 @@ def _streams(problem: Problem, gates: Mapping[str, Any]) -> BackwardSchedule:
     stages = 4 if M <= 24 else 3 if M <= 48 else 2 if M <= 80 else 1
     long = (24 < M <= 35 or M > 80) and N >= 1024 and dtype == torch.bfloat16
     tokens = 128 if long else 64
-    stages = min(stages, 2) if long or dtype != torch.bfloat16 else stages
+    stages = 3 if three else min(stages, 2) if long or dtype != torch.bfloat16 else stages
     while stages > 1 and _streams_shared(problem, (tokens, side, streams), stages) > chip.shared:
         tokens, stages = 64, stages - 1
     return BackwardSchedule(
