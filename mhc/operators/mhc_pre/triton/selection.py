@@ -226,7 +226,7 @@ BACKWARD = (
         supports=_resident_backward,
         preferred=never,
         serves=_RESIDENT_BACKWARD,
-        reason="never: x and dh_in are read once, but not faster yet; it can be pinned",
+        reason="never: x and dh_in are read once, but it is faster at few shapes yet; it can be pinned",
     ),
     Kernel(
         "hopper",
