@@ -36,35 +36,43 @@ def send(pointers, values, lap):
 
 
 @gluon.constexpr_function
+def load_asm(registers, pointer, offset):
+    """A load of one word or of four."""
+    kind, into = ("v4.b32", f"{{{', '.join(registers)}}}") if len(registers) == 4 else ("b32", *registers)
+    return f"ld.relaxed.gpu.global.{kind} {into}, [{pointer}+{offset}];"
+
+
+@gluon.constexpr_function
 def request_asm(words, stride, width):
     """Loads without waiting, `width` words at once: 1 or 4."""
-    loads = []
+    return "\n".join(
+        load_asm([f"${w + k}" for k in range(width)], f"${words}", w // width * stride) for w in range(0, words, width)
+    )
+
+
+@gluon.constexpr_function
+def wait_asm(words, stride, width, outputs):
+    """Registers r of requested words, once all have come: loads again what had not. Inputs: pointer, mark, words."""
+    pointer, mark, first = f"${outputs}", f"${outputs + 1}", outputs + 2
+    lines = [f".reg .b32 r<{words}>; .reg .b32 t, u, bad; .reg .pred p;"]
+    lines += [f"mov.b32 r{w}, ${first + w};" for w in range(words)]
+    lines += ["again:", "mov.b32 bad, 0;"]
+    lines += [f"xor.b32 t, r{w}, {mark}; or.b32 bad, bad, t;" for w in range(words)]
+    lines.append("and.b32 bad, bad, 1; setp.eq.b32 p, bad, 0; @p bra done;")
     for w in range(0, words, width):
-        into = ", ".join(f"${w + k}" for k in range(width))
-        kind, into = ("v4.b32", f"{{{into}}}") if width == 4 else ("b32", into)
-        loads.append(f"ld.relaxed.gpu.global.{kind} {into}, [${words}+{w // width * stride}];")
-    return "\n".join(loads)
+        lines.append(f"xor.b32 t, r{w}, {mark};")
+        lines += [f"xor.b32 u, r{w + k}, {mark}; or.b32 t, t, u;" for k in range(1, width)]
+        load = load_asm([f"r{w + k}" for k in range(width)], pointer, w // width * stride)
+        lines.append(f"and.b32 t, t, 1; setp.ne.b32 p, t, 0; @p {load}")
+    return "\n".join([*lines, "bra again;", "done:"])
 
 
 @gluon.constexpr_function
 def complete_asm(shares, stride):
-    """Loads what had not come yet until all has; then the sum, last bits cleared, in the order of the shares."""
-    each = range(shares)
-    return "\n".join(
-        [f"{{ .reg .b32 r<{shares}>; .reg .b32 t, bad; .reg .f32 f, sum; .reg .pred p;"]
-        + [f"mov.b32 r{s}, ${s + 3};" for s in each]
-        + ["again:", "mov.b32 bad, 0;"]
-        + [f"xor.b32 t, r{s}, $2; or.b32 bad, bad, t;" for s in each]
-        + ["and.b32 bad, bad, 1; setp.eq.b32 p, bad, 0; @p bra done;"]
-        + [
-            f"xor.b32 t, r{s}, $2; and.b32 t, t, 1; setp.ne.b32 p, t, 0;"
-            f" @p ld.relaxed.gpu.global.b32 r{s}, [$1+{s * stride}];"
-            for s in each
-        ]
-        + ["bra again;", "done:", "mov.f32 sum, 0f00000000;"]
-        + [f"and.b32 r{s}, r{s}, -2; mov.b32 f, r{s}; add.f32 sum, sum, f;" for s in each]
-        + ["mov.f32 $0, sum; }"]
-    )
+    """The sum of requested shares, last bits cleared, in their order."""
+    add = [f"and.b32 r{s}, r{s}, -2; mov.b32 f, r{s}; add.f32 sum, sum, f;" for s in range(shares)]
+    lines = ["{ .reg .f32 f, sum;", wait_asm(shares, stride, 1, 1), "mov.f32 sum, 0f00000000;", *add, "mov.f32 $0, sum; }"]
+    return "\n".join(lines)
 
 
 @gluon.constexpr_function
@@ -110,25 +118,9 @@ def complete(words, pointers, lap, SHARES: gl.constexpr, STRIDE: gl.constexpr):
 
 @gluon.constexpr_function
 def complete_row_asm(words, stride):
-    """Loads fours of which a word had not come yet until all have; then the words, last bits cleared."""
-    pointer, mark, first = words, words + 1, words + 2
-    vectors = range(0, words, 4)
-    lines = [f"{{ .reg .b32 r<{words}>; .reg .b32 t, bad, b<{words}>; .reg .pred p;"]
-    lines += [f"mov.b32 r{w}, ${first + w};" for w in range(words)]
-    lines += ["again:", "mov.b32 bad, 0;"]
-    for v in vectors:
-        lines.append(f"xor.b32 b{v}, r{v}, ${mark};")
-        lines += [f"xor.b32 t, r{v + k}, ${mark}; or.b32 b{v}, b{v}, t;" for k in (1, 2, 3)]
-        lines.append(f"or.b32 bad, bad, b{v};")
-    lines.append("and.b32 bad, bad, 1; setp.eq.b32 p, bad, 0; @p bra done;")
-    for v in vectors:
-        lines.append(f"and.b32 t, b{v}, 1; setp.ne.b32 p, t, 0;")
-        lines.append(
-            f"@p ld.relaxed.gpu.global.v4.b32 {{r{v}, r{v + 1}, r{v + 2}, r{v + 3}}}, [${pointer}+{v // 4 * stride}];"
-        )
-    lines += ["bra again;", "done:"]
-    lines += [f"and.b32 ${w}, r{w}, -2;" for w in range(words)]
-    return "\n".join([*lines, "}"])
+    """Requested fours of words, last bits cleared."""
+    clear = [f"and.b32 ${w}, r{w}, -2;" for w in range(words)]
+    return "\n".join(["{", wait_asm(words, stride, 4, words), *clear, "}"])
 
 
 @gluon.constexpr_function
