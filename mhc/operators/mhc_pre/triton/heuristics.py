@@ -210,31 +210,14 @@ def backward_schedule(problem: Problem, mode: str | None = None) -> BackwardSche
         programs = pieces(M, 128, least=16)[0] * -(-problem.K // 128) * pack
         splits = max(1, min(chip.cores // programs, N // pack // 256))
         return replace(_wide(problem, gates), mode=mode, splits=splits)
+    streams = power_of_2(n, 1, 4)
+    tile: dict[str, Any] = {"tokens": 64, "columns": 128 // streams, "streams": streams}  # of a program in Gluon
     if mode == "hopper":
-        streams = power_of_2(n, 1, 4)
-        return BackwardSchedule(
-            mode=mode,
-            **gates,
-            tokens=64,
-            columns=128 // streams,
-            streams=streams,
-            rows=96,
-            stages=4 if streams == 1 else 5,
-            splits=balanced_splits(-(-D // (128 // streams)), -(-N // 64), chip.cores),
-        )
+        splits = balanced_splits(-(-D // (128 // streams)), -(-N // 64), chip.cores)
+        return BackwardSchedule(mode=mode, **gates, **tile, rows=96, stages=4 if streams == 1 else 5, splits=splits)
     if mode == "resident" and (groups := resident_groups(problem)) is not None:
-        streams = power_of_2(n, 1, 4)
-        tile = 2 * 64 * (128 + 128 // streams)  # bytes of x and dh_in
-        return BackwardSchedule(
-            mode=mode,
-            **gates,
-            tokens=64,
-            columns=128 // streams,
-            streams=streams,
-            rows=32,
-            stages=(chip.shared - 64 * 1024) // tile,
-            splits=groups,
-        )
+        stages = (chip.shared - 64 * 1024) // (2 * 64 * (128 + 128 // streams))  # x and dh_in of a tile
+        return BackwardSchedule(mode=mode, **gates, **tile, rows=32, stages=stages, splits=groups)
     return _streams(problem, gates)
 
 
@@ -252,8 +235,8 @@ def _streams(problem: Problem, gates: Mapping[str, Any]) -> BackwardSchedule:
     """Return the default of one kernel with ordinary loads, of bfloat16 and float16."""
     N, n, D, dtype, chip, M = problem.N, problem.n, problem.D, problem.dtype, problem.chip, problem.M
     side = 64 if n == 1 else 128 if M <= 24 else 64 if M <= 80 else 32
-    three = n == 4 and chip.capability == 90  # terms of dh_mix in psi: with 128 columns they spill
-    if dtype != torch.bfloat16 or three:
+    spills = n == 4 and chip.capability == 90  # with 128 columns, three terms of dh_mix in psi
+    if dtype != torch.bfloat16 or spills:
         side = min(side, 64)
     streams = 2 if n % 2 == 0 and side < D * 2 else 1
     side = side // streams
@@ -261,7 +244,10 @@ def _streams(problem: Problem, gates: Mapping[str, Any]) -> BackwardSchedule:
     stages = 4 if M <= 24 else 3 if M <= 48 else 2 if M <= 80 else 1
     long = (24 < M <= 35 or M > 80) and N >= 1024 and dtype == torch.bfloat16
     tokens = 128 if long else 64
-    stages = 3 if three else min(stages, 2) if long or dtype != torch.bfloat16 else stages
+    if spills:
+        stages = 3
+    elif long or dtype != torch.bfloat16:
+        stages = min(stages, 2)
     while stages > 1 and _streams_shared(problem, (tokens, side, streams), stages) > chip.shared:
         tokens, stages = 64, stages - 1
     return BackwardSchedule(

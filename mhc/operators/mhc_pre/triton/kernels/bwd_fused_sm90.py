@@ -136,6 +136,19 @@ def _produce(
 
 
 @gluon.jit
+def allocate_rights():
+    """Places of the right operands, and the barrier of the two groups that make them."""
+    layout: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
+    right_0 = gl.allocate_shared_memory(gl.bfloat16, [64, COLS], layout)
+    right_2 = gl.allocate_shared_memory(gl.bfloat16, [32, COLS], layout)
+    right_1 = gl.allocate_shared_memory(gl.bfloat16, [32, COLS], layout)
+    right_3 = gl.allocate_shared_memory(gl.bfloat16, [16, COLS], layout)
+    ready = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
+    mbarrier.init(ready, count=2)
+    return right_0, right_2, right_1, right_3, ready
+
+
+@gluon.jit
 def make_rights(
     phi,
     gamma,
@@ -339,16 +352,10 @@ def hopper_streams_kernel(
     x_s = gl.allocate_shared_memory(gl.bfloat16, [STAGES, NS, BT, BD], x.layout)
     g_s = gl.allocate_shared_memory(gl.bfloat16, [STAGES, BT, BD], dh_in.layout)
     left_s = gl.allocate_shared_memory(gl.bfloat16, [LEFTS * 3, BT, 32], left.layout)
-    right: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
-    right_0 = gl.allocate_shared_memory(gl.bfloat16, [64, COLS], right)
-    right_2 = gl.allocate_shared_memory(gl.bfloat16, [32, COLS], right)
-    right_1 = gl.allocate_shared_memory(gl.bfloat16, [32, COLS], right)
-    right_3 = gl.allocate_shared_memory(gl.bfloat16, [16, COLS], right)
+    right_0, right_2, right_1, right_3, ready = allocate_rights()
     full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     free = gl.allocate_shared_memory(gl.int64, [LEFTS, 1], mbarrier.MBarrierLayout())
-    ready = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
-    mbarrier.init(ready, count=2)
     for s in gl.static_range(STAGES):
         mbarrier.init(full.index(s), count=1)
         mbarrier.init(empty.index(s), count=1)

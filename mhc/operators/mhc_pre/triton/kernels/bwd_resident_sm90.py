@@ -36,6 +36,7 @@ from mhc.operators.mhc_pre.triton.kernels.bwd_fused_sm90 import (
     BT,
     COLS,
     accumulators,
+    allocate_rights,
     make_rights,
     row_values,
     start_dx,
@@ -546,18 +547,12 @@ def resident_backward_kernel(
     g_s = gl.allocate_shared_memory(gl.bfloat16, [STAGES, BT, BD], dh_in.layout)
     left_s = gl.allocate_shared_memory(gl.bfloat16, [2 * 3, BT, 32], gl.NVMMASharedLayout(64, 16, 2))
     coef_s = gl.allocate_shared_memory(gl.float32, [2, BT], gl.SwizzledSharedLayout(1, 1, 1, [0]))
-    right: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
-    right_0 = gl.allocate_shared_memory(gl.bfloat16, [64, COLS], right)
-    right_2 = gl.allocate_shared_memory(gl.bfloat16, [32, COLS], right)
-    right_1 = gl.allocate_shared_memory(gl.bfloat16, [32, COLS], right)
-    right_3 = gl.allocate_shared_memory(gl.bfloat16, [16, COLS], right)
+    right_0, right_2, right_1, right_3, ready = allocate_rights()
     full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     seen = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     made = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
     free = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
-    ready = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
-    mbarrier.init(ready, count=2)
     for s in gl.static_range(STAGES):
         mbarrier.init(full.index(s), count=1)
         mbarrier.init(seen.index(s), count=1)
