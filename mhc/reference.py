@@ -84,9 +84,23 @@ def condensed(inputs: Inputs) -> Condensed | None:
     return found
 
 
-def widen(inputs: Inputs) -> dict[str, Tensor | None]:
-    """Return the inputs as dense tensors on the judging device; floats in float64, which contains all storage dtypes."""
+def widen(inputs: Inputs) -> Mapping[str, Tensor | None]:
+    """Return the inputs as dense tensors on the judging device; floats in float64, which contains all storage dtypes.
+
+    Small ones for a formula, which writes into no argument, are computed once per inputs.
+    """
     device = judging_device(inputs)
+    if inputs.case.table.function is not None or device.type != "cpu":
+        return _in_float64(inputs, device)
+    kept = inputs.__dict__
+    if "wide" not in kept:
+        with torch.inference_mode(mode=False):
+            kept["wide"] = _in_float64(inputs, device)
+    found: Mapping[str, Tensor | None] = kept["wide"]
+    return found
+
+
+def _in_float64(inputs: Inputs, device: torch.device) -> Mapping[str, Tensor | None]:
     there = {name: None if one is None else one.detach().to(device) for name, one in inputs.tensors.items()}
     return {
         name: None if one is None else dense(one.double() if one.is_floating_point() else one)[0]

@@ -19,7 +19,7 @@ from mhc.operator import STORAGE_DTYPES, Operator, Role, TensorSpec, accumulatio
 from mhc.oracles.bounds.error_number import ErrorNumber
 from mhc.oracles.bounds.mask import Mask
 from mhc.oracles.bounds.reading import read, with_factors
-from mhc.oracles.bounds.rounding import all_finite, unit_roundoff
+from mhc.oracles.bounds.rounding import all_finite, scalar, unit_roundoff
 from mhc.oracles.bounds.sampled_number import sampled
 from mhc.reference import Reference, condensed, judging_device, reference, widen
 
@@ -75,7 +75,7 @@ def tolerances(
     # The reference has an error too, that of float64; it matters only for float64 cases.
     own = 1 + unit_roundoff(torch.float64) / unit_roundoff(accumulation_dtype(storage))
 
-    allowed = read.map(lambda _, one: ErrorNumber(one.value, one.error * own, one.dtype, finite=one.finite))
+    allowed = read.map(lambda _, one: ErrorNumber(one.value, one.error * scalar(own), one.dtype, finite=one.finite))
     gradients = _infinite_upstream(inputs, _common_factors(inputs, allowed.gradients))
     allowed = _without_undefined(inputs if few is None else few.inputs, replace(allowed, gradients=gradients))
     if few is not None:

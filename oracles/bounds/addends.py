@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from mhc.oracles.bounds.later import Later
-from mhc.oracles.bounds.rounding import LAMBDA
+from mhc.oracles.bounds.rounding import LAMBDA, scalar
 
 
 class Parts(NamedTuple):
@@ -85,10 +85,10 @@ def negated(addends: Addends | None) -> Addends | None:
 
 
 def beyond(total: Addends, sums: Sequence[Tensor]) -> Tensor:
-    """Return the excess of the partial sums of a total over `sums`, those of its two terms that are sums themselves."""
+    """Return the excess of the partial sums of a total over `sums`, the magnitudes of its terms that are sums themselves."""
     up, down, number = total()
-    formula: Tensor = sum(_finite(one).abs() for one in sums)  # type: ignore[assignment]  # there is one
-    return ((number - 2).clamp(min=0) * torch.maximum(up, -down) - formula).clamp(min=0)
+    formula = sums[0] + sums[1] if len(sums) > 1 else sums[0]
+    return (number - scalar(2.0)).relu_().mul_(torch.maximum(up, -down)).sub_(formula).relu_()
 
 
 def magnitudes(total: Addends) -> Tensor:
@@ -98,7 +98,12 @@ def magnitudes(total: Addends) -> Tensor:
 
 
 def _parts(value: Tensor, error: Tensor | None, all_finite: bool) -> Parts:
-    finite = value if all_finite else _finite(value)
+    if all_finite:
+        size = value.abs()
+        there = (size if error is None else torch.maximum(size, error)).sign_()  # a mask takes twice the time
+        up = value.relu()
+        return Parts(up, value - up, there)
+    finite = _finite(value)
     there = value != 0 if error is None else (value != 0) | (error > 0)
     return Parts(finite.clamp(min=0), finite.clamp(max=0), there.double())
 

@@ -37,6 +37,7 @@ import torch
 from torch import Tensor
 
 from mhc.oracles.bounds import addends, reassociation, repeated_terms
+from mhc.oracles.bounds.addends import Addends, Partial
 from mhc.oracles.bounds.later import Later
 from mhc.oracles.bounds.operation_error import general_error, nonfinite_matmul_error, nonfinite_product_error, product_error
 from mhc.oracles.bounds.quantum import product_quantum, quantum_of, representable
@@ -48,6 +49,7 @@ from mhc.oracles.bounds.rounding import (
     half_subnormal,
     magnitude,
     nan_to_inf,
+    scalar,
     underflow,
     unit_roundoff,
 )
@@ -85,10 +87,12 @@ class ErrorNumber:
         """Return a context for the evaluation of a forward; the backward of it is evaluated after that."""
         return nullcontext()
 
-    __slots__ = (
-        *("_size", "addends", "cancelled", "distributed", "dtype", "error"),
-        *("errorless", "finite", "partial", "quantum", "reassociated", "value"),
-    )
+    reassociated: reassociation.Reassociated = None
+    distributed: reassociation.Reassociated = None
+    addends: Addends | None = None
+    partial: Partial | None = None
+    cancelled: Tensor | None = None
+    _size: Tensor | None = None
 
     def __init__(
         self,
@@ -106,12 +110,6 @@ class ErrorNumber:
         self.quantum = quantum
         self.finite = finite
         self.errorless = errorless
-        self.reassociated: reassociation.Reassociated = None
-        self.distributed: reassociation.Reassociated = None
-        self.addends: addends.Addends | None = None
-        self.partial: addends.Partial | None = None
-        self.cancelled: Tensor | None = None
-        self._size: Tensor | None = None
 
     @classmethod
     def exact(cls, value: Tensor, dtype: torch.dtype, *, with_quantum: bool = False) -> Self:
@@ -155,7 +153,7 @@ class ErrorNumber:
             roundings = spread if isinstance(units, float) else spread * units
             alpha = unit_roundoff(dtype) * (units if isinstance(units, float) else 1.0)
             if propagated is None:
-                error = roundings * alpha
+                error = roundings * scalar(alpha)
             else:
                 error = torch.add(propagated, roundings, alpha=alpha) if alpha else propagated
             result = cls(value, error, dtype, finite=True)
@@ -168,8 +166,13 @@ class ErrorNumber:
             if reassociated is not None and reassociation.near(spread, least):
                 result.error = torch.add(error, spread.sign() * reassociated(), alpha=underflow(dtype))
             else:
-                if roundings is not spread or alpha * least <= LOST * under:
-                    result.error = error + under if least > 0 else torch.add(error, spread.sign(), alpha=under)
+                smallest = reassociation.NEAR if reassociated is not None and least == 0 else least  # that is not 0
+                if roundings is not spread or alpha * smallest <= LOST * under:
+                    if least > 0:
+                        lost = scalar(under)
+                        result.error = error.add_(lost) if alpha else error + lost  # not alpha: it is the operands'
+                    else:
+                        result.error = torch.add(error, spread.sign(), alpha=under)
                 if roundings is spread and alpha < 1 and most < limit / 4 and under < limit / 4:
                     return result  # the error is at most 2 * most + under
             if most + float(result.error.max()) <= limit:
@@ -186,9 +189,11 @@ class ErrorNumber:
             if other.dtype != self.dtype:
                 raise TypeError(f"an operation on {self.dtype} and {other.dtype}; the formula must convert first")
             return other
-        value, error, errorless = _constant(float(other), self.dtype)
+        value, error, size, errorless = _constant(float(other), self.dtype)
         quantum = quantum_of(value) if self.quantum and errorless else 0.0
-        return type(self)(value, error, self.dtype, quantum, finite=math.isfinite(other), errorless=errorless)
+        number = type(self)(value, error, self.dtype, quantum, finite=math.isfinite(other), errorless=errorless)
+        number._size = size
+        return number
 
     def divisor(self) -> "ErrorNumber":
         """Return the number before something is divided by it."""
@@ -213,7 +218,7 @@ class ErrorNumber:
         size = None
         if quantum:
             size = addends.magnitudes(together)
-        elif self.reorders and (sums := [one.value for one in (self, term) if one.addends is not None]):
+        elif self.reorders and (sums := [_magnitude(one) for one in (self, term) if one.addends is not None]):
             size = (value.abs() if finite else magnitude(value)) + addends.beyond(together, sums)
         propagated = None if self.errorless and term.errorless else self.error + term.error
         total = self._rounded(value, propagated, self.dtype, size=size, quantum=quantum, finite=finite)
@@ -287,7 +292,7 @@ class ErrorNumber:
     def _product(self, other: "ErrorNumber") -> "ErrorNumber":
         length, finite = self.shape[-1], self.finite and other.finite
         value = self.value @ other.value
-        size = self.size @ other.size if finite else magnitude(self.value) @ magnitude(other.value)
+        size = _magnitude(self) @ _magnitude(other)
         propagated = product_error(torch.matmul, self, other) if finite else nonfinite_matmul_error(value, self, other)
         for unsure in () if finite else reassociation.matrix_may_be_nan(self, other, half_subnormal(self.dtype)):
             propagated = torch.where(unsure, torch.inf, propagated)  # type: ignore[arg-type]  # a tensor
@@ -313,7 +318,7 @@ class ErrorNumber:
         return product
 
     def sum(self, dim: int) -> "ErrorNumber":
-        terms = self.size if self.finite else magnitude(self.value)
+        terms = _magnitude(self)
         if self.reorders and self.distributed is not None:
             terms = self.distributed()
             units = repeated_terms.of_sum(terms, dim, self.dtype)
@@ -338,7 +343,8 @@ class ErrorNumber:
         least = self.value - self.error
         root, lowest = self.value.sqrt(), least.sqrt()
         moved = self.error / (root * lowest * (root + lowest))  # rsqrt(a - e) - rsqrt(a), without its cancellation
-        propagated = torch.where(self.error == 0, 0.0, torch.where(least > 0, moved, torch.inf))
+        zero, infinite = scalar(0.0), scalar(torch.inf)
+        propagated = torch.where(self.error == zero, zero, torch.where(least > zero, moved, infinite))
         if not self.finite:
             propagated = torch.where(self.value.isfinite() | self.error.isinf(), nan_to_inf(propagated), 0.0)
         return self._rounded(value, propagated, self.dtype, units=ELEMENTARY, finite=self.finite)
@@ -346,12 +352,12 @@ class ErrorNumber:
     def sigmoid(self) -> "ErrorNumber":
         value = self.value.sigmoid()
         slope = value * (-self.value).sigmoid()
-        argument = self.error + 2 * unit_roundoff(self.dtype) * (self.size if self.finite else magnitude(self.value))
+        argument = self.error + scalar(2 * unit_roundoff(self.dtype)) * _magnitude(self)
         moved = (slope * argument.expm1()).nan_to_num(nan=0.0).clamp(max=1.0)
         if not self.finite:
             moved = torch.where(self.error.isinf(), torch.inf, moved)
         flushed = torch.finfo(self.dtype).smallest_normal
-        return self._rounded(value, moved + flushed, self.dtype, units=ELEMENTARY, finite=self.finite)
+        return self._rounded(value, moved + scalar(flushed), self.dtype, units=ELEMENTARY, finite=self.finite)
 
     def to(self, dtype: torch.dtype) -> "ErrorNumber":
         """Return the number converted to `dtype`: exact for a wider one, and without a bound near its overflow."""
@@ -360,21 +366,23 @@ class ErrorNumber:
         return result
 
     def _converted(self, dtype: torch.dtype) -> "ErrorNumber":
-        size = self.size if self.finite else magnitude(self.value)
+        size = _magnitude(self)
         spread = size if self.errorless else size + self.error
         if unit_roundoff(dtype) <= unit_roundoff(self.dtype):
             limit = ceiling(dtype)
             if self.finite and (spread.numel() == 0 or float(spread.max()) <= limit):
-                return type(self)(self.value, self.error, dtype, self.quantum, finite=True, errorless=self.errorless)
+                result = type(self)(self.value, self.error, dtype, self.quantum, finite=True, errorless=self.errorless)
+                result._size = size
+                return result
             beyond = spread > limit
             return type(self)(self.value, torch.where(beyond, torch.inf, self.error), dtype, self.quantum)
-        rounding = unit_roundoff(dtype) * spread + half_subnormal(dtype)
-        exact = (self.value == 0) & (self.error == 0)
+        zero, rounding = scalar(0.0), scalar(unit_roundoff(dtype)) * spread + scalar(half_subnormal(dtype))
+        exact = (self.value == zero) & (self.error == zero)
         if not self.finite:
             exact |= ~self.value.isfinite()
         if self.quantum:
             exact = exact | representable(spread, self.quantum, dtype)
-        return type(self)(self.value, self.error + torch.where(exact, 0.0, rounding), dtype, finite=self.finite)
+        return type(self)(self.value, self.error + torch.where(exact, zero, rounding), dtype, finite=self.finite)
 
     def lost(self, amount: Tensor) -> "ErrorNumber":
         """Return the number after a unit may have lost `amount` of it, at most."""
@@ -445,11 +453,16 @@ class ErrorNumber:
 
 
 @cache
-def _constant(number: float, dtype: torch.dtype) -> tuple[Tensor, Tensor, bool]:
-    """Return a constant of the formula in float64, its error in `dtype`, and whether that is 0."""
+def _constant(number: float, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor, bool]:
+    """Return a constant of the formula in float64, its error in `dtype`, its magnitude, and whether the error is 0."""
     value = torch.tensor(number, dtype=torch.float64)
     error = (value.to(dtype).double() - value).abs()
-    return value, error, not error
+    return value, error, value.abs(), not error
+
+
+def _magnitude(number: ErrorNumber) -> Tensor:
+    """Return |value|, and 0 where it is not finite."""
+    return number.size if number.finite else magnitude(number.value)
 
 
 def _is_power_of_two(number: Any) -> bool:

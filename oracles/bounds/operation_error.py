@@ -43,7 +43,7 @@ def general_error(
     else:
         spread = spread + propagated
         error = propagated + units * unit_roundoff(dtype) * spread
-    error = error + (spread != 0).double() * (products * underflow(dtype))
+    error = error + spread.sign() * (products * underflow(dtype))  # where spread is NaN, so is error
     if quantum:
         exact = representable(spread, quantum, dtype)
         error = torch.where(exact, 0.0, error)

@@ -18,7 +18,7 @@ from torch import Tensor
 from mhc.oracles.bounds.later import Later
 from mhc.oracles.bounds.rounding import magnitude
 
-_NEAR = 2.0**-60
+NEAR = 2.0**-60
 """Larger products lose nothing to underflow in another order, unless the last factor exceeds 2**66."""
 
 Reassociated = Callable[[], Tensor] | None
@@ -34,9 +34,9 @@ class Operand(Protocol):
 
 def near(sizes: Tensor, least: float) -> bool:
     """Return whether a nonzero product is small enough for the order to matter; `least` is the smallest of `sizes`."""
-    if least >= _NEAR:
+    if least >= NEAR:
         return False
-    return least > 0 or bool(((sizes > 0) & (sizes < _NEAR)).any())
+    return least > 0 or float(torch.sub(sizes, sizes.sign(), alpha=NEAR).min()) < 0
 
 
 def of_product(a: Tensor, b: Tensor, *, finite: bool = False) -> Reassociated:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from mhc.oracles.bounds.error_number import ErrorNumber
 from mhc.oracles.bounds.reassociation import Reassociated
-from mhc.oracles.bounds.rounding import ceiling, half_subnormal, magnitude, nan_to_inf
+from mhc.oracles.bounds.rounding import ceiling, half_subnormal, magnitude, nan_to_inf, scalar
 
 MARGIN = 2.0**24
 """A product of at least this many times the smallest normal number counts as normal: implementations multiply in other
@@ -72,15 +72,12 @@ class UnderflowNumber(ErrorNumber):
             propagated = torch.zeros((), dtype=torch.float64, device=value.device)
         largest = magnitude(value) if size is None else size
         spread = largest + propagated
-        products = MARGIN * (underflows if reassociated is None else reassociated())
-        subnormal = products * half_subnormal(dtype)
+        zero, least = scalar(0.0), torch.finfo(dtype).smallest_normal
+        products = scalar(MARGIN * underflows) if reassociated is None else MARGIN * reassociated()
+        rounds = spread != zero
         if size is None:
-            normal = largest - propagated >= products * torch.finfo(dtype).smallest_normal
-            rounds = ~normal & (spread != 0)
-        else:
-            rounds = spread != 0
-        # a Python number would make the choice float32
-        own = torch.where(rounds, spread.new_zeros(()) + subnormal, 0.0)
+            rounds = rounds & (largest - propagated < products * least)
+        own = torch.where(rounds, zero + products * half_subnormal(dtype), zero)
         if finite and _within(spread, dtype):
             return cls(value, propagated + own, dtype, finite=True)
         error = nan_to_inf(propagated + own)

@@ -264,7 +264,8 @@ def test_what_partial_sums_may_come_to() -> None:
         return found
 
     def beyond(a: ErrorNumber, b: ErrorNumber) -> float:
-        return float(addends.beyond(addends.of_sum(a, b), [one.value for one in (a, b) if one.addends is not None]))
+        sums = [magnitude(one.value) for one in (a, b) if one.addends is not None]
+        return float(addends.beyond(addends.of_sum(a, b), sums))
 
     assert beyond(number(3, 1, 2), number(4)) == 7 - 3
     assert beyond(number(3, 5, -2), number(-4)) == 6 - 3
@@ -461,6 +462,14 @@ def test_rows_that_repeat_are_found_in_any_order() -> None:
     found = repeated_terms.repeated(apart, 0)
     assert found is not None
     assert found.tolist() == [[101.0] * 3], "7 was there once before"
+    unknown = torch.ones(400, 3)
+    unknown[:, :2] = torch.nan
+    assert repeated_terms.repeated(unknown, 0) is None, "two of three are NaN, which equals nothing"
+    assert repeated_terms.longest(unknown[:, :2], 0) is None
+    unknown[:, 0] = torch.inf
+    lengths = repeated_terms.longest(unknown, 0)
+    assert lengths is not None
+    assert lengths.tolist() == [[400.0, 1.0, 400.0]]
 
 
 def test_roundings_of_a_sum_with_runs() -> None:
