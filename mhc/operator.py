@@ -229,6 +229,11 @@ class Operator:
         of_axes = {axis.name: chosen[axis.name] for axis in self.axes if not axis.leading or axis.name in chosen}
         return {**of_axes, **self.derived(of_axes)}
 
+    @functools.cached_property
+    def contradictory(self) -> bool:
+        """Whether sizes that are in the ranges of their axes may be impossible together."""
+        return self.function is None or bool(self.formulas) or any(spec.values is not None for spec in self.inputs)
+
     def problem(self, chosen: Mapping[str, int]) -> str | None:
         """Return why a case cannot have these sizes of the axes, None if it can: what follows from them must exist."""
         for one, other in pairwise(self.axes):
