@@ -171,6 +171,7 @@ def test_bad_usage_exits_2(arguments: list[str], message: str) -> None:
     assert message in " ".join(done.stderr.split())
 
 
+@pytest.mark.slow
 def test_a_fault_is_hunted_from_the_command_line(tmp_path: Path) -> None:
     arguments = ["programs", "--part", "faults", "--only", "a serial loop begins at 0", "--hunted", "40", "--jobs", "1"]
     done = CliRunner().invoke(main, [*arguments, "--state", str(tmp_path / "state.json")])
