@@ -230,8 +230,8 @@ class Operator:
         return {**of_axes, **self.derived(of_axes)}
 
     @functools.cached_property
-    def contradictory(self) -> bool:
-        """Whether sizes that are in the ranges of their axes may be impossible together."""
+    def _implies(self) -> bool:
+        """Whether something follows from the sizes of the axes that need not exist."""
         return self.function is None or bool(self.formulas) or any(spec.values is not None for spec in self.inputs)
 
     def problem(self, chosen: Mapping[str, int]) -> str | None:
@@ -242,6 +242,8 @@ class Operator:
         for axis in self.axes:
             if not axis.least <= chosen.get(axis.name, axis.least) <= axis.most:
                 return f"{axis.name} = {chosen[axis.name]} is not in {axis.least}..{axis.most}"
+        if not self._implies:
+            return None
         try:
             sizes = self.sizes(chosen)
             ranges = {spec.name: spec.values.range(sizes) for spec in self.inputs if spec.values is not None}

@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -14,6 +14,8 @@ from mhc.condense import Condensed, condense
 from mhc.dense import dense
 from mhc.inputs import Inputs
 from mhc.operator import STORAGE_DTYPES
+
+Kept = TypeVar("Kept")
 
 
 class InFloat64(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -77,11 +79,7 @@ class Reference:
 
 def condensed(inputs: Inputs) -> Condensed | None:
     """Return the representative tokens of a large case, None where it is judged whole; computed once per inputs."""
-    kept = inputs.__dict__  # a cache: inputs never change
-    if "condensed" not in kept:
-        kept["condensed"] = condense(inputs, judging_device(inputs))
-    found: Condensed | None = kept["condensed"]
-    return found
+    return _once(inputs, "condensed", lambda: condense(inputs, judging_device(inputs)))
 
 
 def widen(inputs: Inputs) -> Mapping[str, Tensor | None]:
@@ -92,14 +90,19 @@ def widen(inputs: Inputs) -> Mapping[str, Tensor | None]:
     device = judging_device(inputs)
     if inputs.case.table.function is not None or device.type != "cpu":
         return _in_float64(inputs, device)
-    kept = inputs.__dict__
-    if "wide" not in kept:
-        with torch.inference_mode(mode=False):
-            kept["wide"] = _in_float64(inputs, device)
-    found: Mapping[str, Tensor | None] = kept["wide"]
+    return _once(inputs, "wide", lambda: _in_float64(inputs, device))
+
+
+def _once(inputs: Inputs, name: str, make: Callable[[], Kept]) -> Kept:
+    """Return what `make` returns, made once per inputs and name."""
+    kept = inputs.__dict__  # a cache: inputs never change
+    if name not in kept:
+        kept[name] = make()
+    found: Kept = kept[name]
     return found
 
 
+@torch.inference_mode(mode=False)  # for whoever asks next, in whatever mode
 def _in_float64(inputs: Inputs, device: torch.device) -> Mapping[str, Tensor | None]:
     there = {name: None if one is None else one.detach().to(device) for name, one in inputs.tensors.items()}
     return {

@@ -59,7 +59,6 @@ _PHILOX, _PHILOX_LOCK = np.random.Philox(key=0), threading.Lock()
 """One generator for every stream: to make a new one takes ten times as long as to give it another key."""
 _AT_START: Any = _PHILOX.state
 _HALF = np.uint64(32)
-_FEW = 1 << 11
 
 
 def _restarted(seed: int, stream: int) -> np.random.Philox:
@@ -83,14 +82,13 @@ def _number(recipe: Recipe, stream: int, below: int) -> int:
 def _normal(seed: int, stream: int, count: int) -> np.ndarray:
     """Return N(0, 1) values as sums of twelve 32-bit uniforms minus 6 (Irwin-Hall): exact in float64, multiples of 2^-32."""
     total, high = np.zeros((2, count), dtype=np.uint64)
-    at_once = 6 if count <= _FEW else 1  # of many a sixth at a time: it may fit into the cache
     with _PHILOX_LOCK:
         generator = _restarted(seed, stream)
-        for _ in range(6 // at_once):
-            raw = np.asarray(generator.random_raw(at_once * count), dtype=np.uint64).reshape(at_once, count)
-            total += raw.sum(0) if at_once > 1 else raw[0]
+        for _ in range(6):
+            raw = np.asarray(generator.random_raw(count), dtype=np.uint64)  # a sixth at a time: it may fit into the cache
+            total += raw
             raw >>= _HALF
-            high += raw.sum(0) if at_once > 1 else raw[0]
+            high += raw
     total -= high << _HALF  # modulo 2^64: the sum of the low halves
     total += high
     return np.asarray((total.astype(np.float64) - 6.0 * 2.0**32) * 2.0**-32)

@@ -82,9 +82,11 @@ def plain_shapes(draw: st.DrawFn, limit: Limit, tiles: tuple[int, ...] = TILES) 
     usual = usual_sizes(tiles)
     for axis in draw(st.permutations(axes)):
         most = limit.most(sizes, axis)
-        inside = [size for size in (*FEW, *usual) if axis.least <= size <= most]
-        if limit.table.contradictory:
-            inside = [size for size in inside if limit.table.problem({**sizes, axis.name: size}) is None]
+        inside = [
+            size
+            for size in (*FEW, *usual)
+            if axis.least <= size <= most and limit.table.problem({**sizes, axis.name: size}) is None
+        ]
         empty = [0] if axis.least == 0 else []
         sizes[axis.name] = draw(choice((*inside, *empty) or (axis.least,)))
     return limit.table.sizes(sizes)

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from mhc.oracles.bounds.error_number import ErrorNumber, _is_power_of_two
-from mhc.oracles.bounds.rounding import ELEMENTARY, PARTIAL, half_subnormal, scalar, unit_roundoff
+from mhc.oracles.bounds.rounding import ELEMENTARY, PARTIAL, half_subnormal, indicator, scalar, unit_roundoff
 
 UNIFORM = 3**-0.5
 """The standard deviation of a rounding error, relative to its largest magnitude: it is distributed uniformly."""
@@ -202,4 +202,4 @@ def deviation_of_sum(
 
 def _underflow(value: Tensor, dtype: torch.dtype) -> Tensor:
     """Return half a subnormal where `value` is not 0."""
-    return value.sign().abs_() * scalar(half_subnormal(dtype))
+    return indicator(value) * scalar(half_subnormal(dtype))

@@ -170,7 +170,7 @@ class ErrorNumber:
                 if roundings is not spread or alpha * smallest <= LOST * under:
                     if least > 0:
                         lost = scalar(under)
-                        result.error = error.add_(lost) if alpha else error + lost  # not alpha: it is the operands'
+                        result.error = error.add_(lost) if alpha else error + lost  # without alpha it is `propagated`
                     else:
                         result.error = torch.add(error, spread.sign(), alpha=under)
                 if roundings is spread and alpha < 1 and most < limit / 4 and under < limit / 4:

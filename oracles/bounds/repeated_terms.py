@@ -7,7 +7,7 @@ repeats add up like R, not like sqrt(R). docs/tolerances.md, "Equal terms", deri
 import torch
 from torch import Tensor
 
-from mhc.oracles.bounds.rounding import LAMBDA
+from mhc.oracles.bounds.rounding import LAMBDA, indicator
 
 _CERTAIN = LAMBDA**2
 """LAMBDA sqrt(L) >= L for up to this many terms."""
@@ -27,8 +27,9 @@ def longest(terms: Tensor, dim: int) -> Tensor | None:
     if terms.shape[-1] < 2 or terms.numel() == 0:
         return None
     here, before = terms[..., 1:], terms[..., :-1]
-    apart = (here - before).abs_().sign_()  # 1.0 or 0.0: a mask takes twice the time
-    if float(apart.sub_(here.sign().abs_()).min()) >= 0:  # the common case: no neighbours are equal, or they are 0
+    if (
+        float((indicator(here - before) - indicator(here)).min()) >= 0
+    ):  # the common case: no neighbours are equal, or they are 0
         return None
     same = (here == before) & (here != 0)
     if not same.any():
@@ -53,7 +54,7 @@ def repeated(terms: Tensor, dim: int) -> Tensor | None:
     half = length // 2
     chosen = torch.cat([rows[..., :2], rows[..., half : half + 2]], -1).mT  # [..., 4, 1]
     there = chosen != 0
-    # 1.0 or 0.0: a mask takes six times as long
+    # 1.0 or 0.0: a mask of all terms takes six times as long
     same = torch.empty((rows.shape[0], 4, length), dtype=torch.promote_types(rows.dtype, torch.float32), device=rows.device)
     torch.eq(rows, chosen.masked_fill(~there, torch.nan), out=same)  # zeros equal nothing
     alike = same.sum(0) > _ALIKE * there.sum(0)

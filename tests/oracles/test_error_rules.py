@@ -462,6 +462,9 @@ def test_rows_that_repeat_are_found_in_any_order() -> None:
     found = repeated_terms.repeated(apart, 0)
     assert found is not None
     assert found.tolist() == [[101.0] * 3], "7 was there once before"
+
+
+def test_nan_repeats_nothing_and_infinity_does() -> None:
     unknown = torch.ones(400, 3)
     unknown[:, :2] = torch.nan
     assert repeated_terms.repeated(unknown, 0) is None, "two of three are NaN, which equals nothing"
