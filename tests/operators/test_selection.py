@@ -50,6 +50,24 @@ def test_the_mode_of_a_schedule_is_the_row_of_the_table() -> None:
         assert backward_schedule(problem).mode == default_kernel(triton.BACKWARD, problem)
 
 
+@pytest.mark.parametrize(
+    ("N", "n", "D", "mode"),
+    [
+        (8192, 4, 4096, "resident"),
+        (512, 3, 2048, "resident"),
+        (32768, 2, 4096, "resident"),
+        (4096, 4, 2560, "resident"),
+        (4097, 4, 2560, "hopper"),  # 80 of 132 cores
+        (511, 4, 4096, "hopper"),
+        (8192, 4, 1024, "hopper"),
+        (8192, 2, 2048, "hopper"),
+        (8192, 4, 7168, "hopper"),
+    ],
+)
+def test_the_backward_reads_x_once_where_that_is_faster(N: int, n: int, D: int, mode: str) -> None:
+    assert default_kernel(triton.BACKWARD, Problem(N, n, D, torch.bfloat16, H200)) == mode
+
+
 def test_a_row_that_does_not_serve_says_why() -> None:
     problem = Problem(8192, 8, 4096, torch.float16, H200)
     assert default_kernel(triton.FORWARD, problem) == "two_pass"

@@ -215,9 +215,9 @@ def backward_schedule(problem: Problem, mode: str | None = None) -> BackwardSche
     if mode == "hopper":
         splits = balanced_splits(-(-D // (128 // streams)), -(-N // 64), chip.cores)
         return BackwardSchedule(mode=mode, **gates, **tile, rows=96, stages=4 if streams == 1 else 5, splits=splits)
-    if mode == "resident" and (groups := resident_groups(problem)) is not None:
+    if mode == "resident" and (cut := resident_groups(problem)) is not None:
         stages = (chip.shared - 64 * 1024) // (2 * 64 * (128 + 128 // streams))  # x and dh_in of a tile
-        return BackwardSchedule(mode=mode, **gates, **tile, rows=32, stages=stages, splits=groups)
+        return BackwardSchedule(mode=mode, **gates, **tile, rows=32, stages=stages, splits=cut[1])
     return _streams(problem, gates)
 
 

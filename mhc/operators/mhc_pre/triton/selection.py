@@ -20,6 +20,9 @@ HOPPER_TOKENS = 512
 # For n = 1, 2, 3, 4: columns of each stream that a program owns, columns of a piece, and pieces.
 RESIDENT_CUTS = {1: (1024, 256, 4), 2: (512, 256, 4), 3: (256, 128, 6), 4: (256, 256, 4)}
 RESIDENT_GROUP = 28  # programs that share a token: every share of a sum is a register
+# Programs that share a token, and tokens, from which the resident backward is faster; where groups of that size leave more
+# than a third of the device idle, up to how many tokens.
+ONE_PASS_GROUP, ONE_PASS_TOKENS, ONE_PASS_TOKENS_IDLE = 64, 512, 4096
 # Streams from which matrix products pay for their launches: at any N, and from this many tokens on.
 WIDE_STREAMS, WIDE_STREAMS_OF_MANY, WIDE_TOKENS = 9, 5, 2048
 
@@ -48,8 +51,11 @@ def resident(problem: Problem) -> Resident | None:
     return Resident(group, max(1, min(chip.cores // group, -(-problem.N // 16))), width, chunk, chunks)
 
 
-def resident_groups(problem: Problem) -> int | None:
-    """Return how many groups of programs the resident backward has at once; None where it does not serve."""
+def resident_groups(problem: Problem) -> tuple[int, int] | None:
+    """Return how many programs share a token in the resident backward, and how many such groups there are at once.
+
+    None where it does not serve.
+    """
     n, D, chip = problem.n, problem.D, problem.chip
     if chip.capability != 90 or problem.dtype != torch.bfloat16 or not 2 <= n <= 4:
         return None
@@ -57,7 +63,7 @@ def resident_groups(problem: Problem) -> int | None:
     group = D // width
     if D % (8 * width) or group > chip.cores:
         return None
-    return max(1, min(chip.cores // group, -(-problem.N // 64)))
+    return group, max(1, min(chip.cores // group, -(-problem.N // 64)))
 
 
 def packed_rows(K: int) -> int:
@@ -169,6 +175,14 @@ def _resident_backward(problem: Problem) -> Support:
     return resident_groups(problem) is not None or f"is for {_RESIDENT_BACKWARD}; {_was(problem)}"
 
 
+def _one_pass_pays(problem: Problem) -> bool:
+    cut = resident_groups(problem)
+    if cut is None or cut[0] < ONE_PASS_GROUP or problem.N < ONE_PASS_TOKENS:
+        return False
+    cores = problem.chip.cores
+    return problem.N <= ONE_PASS_TOKENS_IDLE or 3 * (cores // cut[0]) * cut[0] >= 2 * cores
+
+
 def _many_streams(problem: Problem) -> bool:
     return problem.n >= WIDE_STREAMS or (problem.n >= WIDE_STREAMS_OF_MANY and problem.N >= WIDE_TOKENS)
 
@@ -224,9 +238,10 @@ BACKWARD = (
     Kernel(
         "resident",
         supports=_resident_backward,
-        preferred=never,
+        preferred=_one_pass_pays,
         serves=_RESIDENT_BACKWARD,
-        reason="never: x and dh_in are read once, but it is faster at few shapes yet; it can be pinned",
+        reason=f"for N >= {ONE_PASS_TOKENS} and D >= 4096 for n = 2, else {32 * ONE_PASS_GROUP}: x and dh_in are read once;"
+        f" where D / 32 programs (n = 2: D / 64) leave a third of the device idle, up to N = {ONE_PASS_TOKENS_IDLE}",
     ),
     Kernel(
         "hopper",
