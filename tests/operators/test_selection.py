@@ -66,12 +66,14 @@ def test_the_mode_of_a_schedule_is_the_row_of_the_table() -> None:
 )
 def test_the_backward_reads_x_once_where_that_is_faster(N: int, n: int, D: int, mode: str) -> None:
     assert default_kernel(triton.BACKWARD, Problem(N, n, D, torch.bfloat16, H200)) == mode
+    half = "resident" if mode == "resident" and n == 2 else "hopper"
+    assert default_kernel(triton.BACKWARD, Problem(N, n, D, torch.float16, H200)) == half
 
 
 def test_a_row_that_does_not_serve_says_why() -> None:
     problem = Problem(8192, 8, 4096, torch.float16, H200)
-    assert default_kernel(triton.FORWARD, problem) == "two_pass"
-    assert default_kernel(triton.BACKWARD, problem) == "wide"
+    assert default_kernel(triton.FORWARD, problem) == "hopper"
+    assert default_kernel(triton.BACKWARD, problem) == "wide_hopper"
     reason = unsupported(triton.FORWARD, "resident", problem)
     assert reason is not None
     assert reason.startswith("resident is for bfloat16 on sm_90, n at most 4, n * D at least 1821")

@@ -140,6 +140,31 @@ SM_90_CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
     "resident backward n=4, laps of the ring": ({"backward_mode": "resident"}, {"B": 1, "S": 1100, "n": 4, "D": 4096}),
     "resident backward n=4, one tile": ({"backward_mode": "resident"}, {"B": 1, "S": 3, "n": 4, "D": 256}),
+    "hopper float16 n=1": ({"backward_mode": "hopper"}, {"B": 1, "S": 65, "n": 1, "D": 8, "dtype": "float16"}),
+    "hopper float16 n=3": ({"backward_mode": "hopper"}, {"B": 1, "S": 2100, "n": 3, "D": 136, "dtype": "float16"}),
+    "hopper float16 n=4": ({"backward_mode": "hopper"}, {"B": 7, "S": 19, "n": 4, "D": 520, "dtype": "float16"}),
+    "resident backward, float16 n=2": (
+        {"backward_mode": "resident"},
+        {"B": 1, "S": 1000, "n": 2, "D": 2048, "dtype": "float16"},
+    ),
+    "resident backward, float16 n=4": (
+        {"backward_mode": "resident"},
+        {"B": 1, "S": 130, "n": 4, "D": 512, "dtype": "float16", "absent": {"gamma"}},
+    ),
+    "hopper forward, float16 n=1": ({"forward_mode": "hopper"}, {"B": 1, "S": 130, "n": 1, "D": 72, "dtype": "float16"}),
+    "hopper forward, float16 n=5, odd rows": (
+        {"forward_mode": "hopper"},
+        {"B": 3, "S": 376, "n": 5, "D": 37, "dtype": "float16"},
+    ),
+    "hopper forward, float16 n=8": (
+        {"forward_mode": "hopper", "forward_block_tokens": 256},
+        {"B": 1, "S": 130, "n": 8, "D": 136, "dtype": "float16", "absent": {"gamma"}},
+    ),
+    "wide_hopper float16 n=5, odd rows": (
+        {"backward_mode": "wide_hopper"},
+        {"B": 2, "S": 1100, "n": 5, "D": 111, "dtype": "float16"},
+    ),
+    "wide_hopper float16 n=16": ({"backward_mode": "wide_hopper"}, {"B": 1, "S": 67, "n": 16, "D": 130, "dtype": "float16"}),
     "wide n=5": ({"backward_mode": "wide"}, {"B": 2, "S": 1100, "n": 5, "D": 111}),
     "wide n=16": ({"backward_mode": "wide"}, {"B": 1, "S": 67, "n": 16, "D": 130}),
 }
@@ -235,7 +260,7 @@ def test_what_a_schedule_cannot_serve_is_refused_with_the_reason() -> None:
     reasons: dict[str, tuple[Case, dict[str, Any]]] = {
         "float64 has no bfloat16 terms": (replace(case, dtype="float64"), {"forward_presplit": True}),
         "backward_mode wide is for bfloat16 and float16, was float32": (case, {"backward_mode": "wide"}),
-        "backward_mode hopper is for bfloat16 on sm_90": (case, {"backward_mode": "hopper"}),
+        "backward_mode hopper is for bfloat16 and float16 on sm_90": (case, {"backward_mode": "hopper"}),
         "forward_mode resident is for bfloat16 on sm_90": (case, {"forward_mode": "resident"}),
         "forward_mode whole is for float32": (replace(case, dtype="float16"), {"forward_mode": "whole"}),
         "forward_mode whole, the default of float32, takes": (case, {"forward_block_k": 64}),
@@ -255,17 +280,23 @@ def test_what_a_schedule_cannot_serve_is_refused_with_the_reason() -> None:
         hopper,
         {"forward_mode": "hopper", "forward_stages": 1},
     )
-    reasons["backward_mode resident is for bfloat16 on sm_90, n from 2 to 4"] = (hopper, {"backward_mode": "resident"})
+    reasons["backward_mode resident is for bfloat16 and float16 on sm_90, n from 2 to 4"] = (
+        hopper,
+        {"backward_mode": "resident"},
+    )
     reasons["backward_mode resident takes backward_splits 1;"] = (
         scaled_case(B=2, S=64, n=4, D=4096),
         {"backward_mode": "resident", "backward_splits": 2},
     )
     odd = scaled_case(B=1, S=9, n=3, D=7)
-    reasons["forward_mode hopper is for bfloat16 on sm_90, N a multiple of 8 / gcd(n * D, 8)"] = (
+    reasons["forward_mode hopper is for bfloat16 and float16 on sm_90, N a multiple of 8 / gcd(n * D, 8)"] = (
         odd,
         {"forward_mode": "hopper"},
     )
-    reasons["backward_mode wide_hopper is for bfloat16 on sm_90, N a multiple"] = (odd, {"backward_mode": "wide_hopper"})
+    reasons["backward_mode wide_hopper is for bfloat16 and float16 on sm_90, N a multiple"] = (
+        odd,
+        {"backward_mode": "wide_hopper"},
+    )
     for reason, (spoilt, schedule) in reasons.items():
         assert (unfit(spoilt, schedule, H200) or "").startswith(reason), reason
     assert unfit(case, {}, H200) is None

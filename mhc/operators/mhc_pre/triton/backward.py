@@ -75,7 +75,7 @@ def program(
     programs = triton.cdiv(N, chunk)
     share = plan.psi_tokens * triton.cdiv(N, plan.splits * plan.psi_tokens)  # tokens of a program of psi
     splits = plan.splits if loaded else triton.cdiv(N, share) if wide else min(plan.splits, triton.cdiv(N, plan.tokens))
-    parts = 2 * splits if hopper else packed_rows(K) * splits if loaded else splits  # of psi
+    parts = 2 * X_TERMS[dtype] * splits if hopper else packed_rows(K) * splits if loaded else splits  # of psi
     gates = Launch(
         gates_kernel,
         (programs, 1, 1),
@@ -158,7 +158,7 @@ def _resident(
 
     N, n, D, K, M = problem.N, problem.n, problem.D, problem.K, problem.M
     NS, BD, groups, stages = plan.streams, plan.columns, plan.splits, plan.stages
-    G, swizzle = D // BD, min(128, 2 * BD)
+    G, swizzle, parts = D // BD, min(128, 2 * BD), groups * X_TERMS[problem.dtype]
     words = groups * stages * 64 * (4 * G + ROW.value)
     clear = Launch(clear_kernel, (triton.cdiv(words, 4096), 1, 1), 4, ("words",), (words, 4096, overlap))
     streams = Tiles((n, N, D), (D, K, 1), (NS, 64, BD), swizzle)
@@ -183,10 +183,10 @@ def _resident(
     )
     scratch = {
         "words": (words, torch.int32),
-        "psi": (groups * 3 * M * K, torch.float32),
+        "psi": (parts * 3 * M * K, torch.float32),
         "sums": (groups * G * (M + 3), torch.float32),
     }
-    parameters = _parameters(problem, has_gamma, groups, groups * G, 3 * M, overlap)
+    parameters = _parameters(problem, has_gamma, parts, groups * G, 3 * M, overlap)
     return Program((clear, rest, parameters), scratch, pinned=pinned)
 
 

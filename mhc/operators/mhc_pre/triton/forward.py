@@ -27,7 +27,7 @@ from mhc.operators.mhc_pre.triton.kernels.fwd_finish import finish_kernel, fused
 from mhc.operators.mhc_pre.triton.kernels.fwd_project import partial_kernel, split_phi_kernel
 from mhc.operators.mhc_pre.triton.launcher import Launch, Program, Tiles, can_overlap
 from mhc.operators.mhc_pre.triton.schedule import ForwardSchedule
-from mhc.operators.mhc_pre.triton.selection import packed_columns, packed_rows, pieces, resident
+from mhc.operators.mhc_pre.triton.selection import forward_pieces, packed_columns, packed_rows, resident
 
 
 @lru_cache(maxsize=4096)
@@ -162,7 +162,7 @@ def _hopper(
 
     N, K, M, BT = problem.N, problem.K, problem.M, plan.block_tokens
     pack = packed_rows(K)
-    blocks, CA, CB = pieces(M, BT)
+    blocks, CA, CB = forward_pieces(problem, BT)
     pitch = triton.cdiv(packed_columns(K), 64) * 64
     width = triton.cdiv(M + 1, 4) * 4
     tiles = triton.cdiv(N // pack, BT) * pack

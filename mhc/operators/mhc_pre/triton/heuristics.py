@@ -14,6 +14,7 @@ from mhc.operators.mhc_pre.triton.selection import (
     BACKWARD,
     FORWARD,
     WHOLE,
+    forward_pieces,
     hopper_stages,
     packed_rows,
     pieces,
@@ -116,9 +117,9 @@ def forward_schedule(problem: Problem, mode: str | None = None) -> ForwardSchedu
 
 def _hopper(problem: Problem) -> ForwardSchedule:
     """Return the default of two passes of which the first loads by the tensor memory accelerator."""
-    N, M, K, chip = problem.N, problem.M, problem.K, problem.chip
+    N, K, chip = problem.N, problem.K, problem.chip
     tokens = 128
-    tiles = -(-N // tokens) * pieces(M, tokens)[0]
+    tiles = -(-N // tokens) * forward_pieces(problem, tokens)[0]
 
     def cost(splits: int) -> float:
         """Return the cost of a split: rounds of programs, one a core, each with its share of K; and partial sums."""

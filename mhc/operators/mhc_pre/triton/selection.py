@@ -13,6 +13,7 @@ from mhc.operators.mhc_pre.selection import TWO_TERMS_FROM, Kernel, Problem, Sup
 
 # Of x: products without tensor cores, whose three bfloat16 terms lose digits of a float32 that is subnormal.
 WHOLE = frozenset({torch.float32, torch.float64})
+SHORT = frozenset({torch.bfloat16, torch.float16})
 # Tokens, and elements of x, from which the start of the resident kernel pays.
 RESIDENT_TOKENS, RESIDENT_ELEMENTS = 1024, 1 << 23
 # Tokens from which the hopper forward is faster.
@@ -57,7 +58,7 @@ def resident_groups(problem: Problem) -> tuple[int, int] | None:
     None where it does not serve.
     """
     n, D, chip = problem.n, problem.D, problem.chip
-    if chip.capability != 90 or problem.dtype != torch.bfloat16 or not 2 <= n <= 4:
+    if chip.capability != 90 or problem.dtype not in SHORT or not 2 <= n <= 4:
         return None
     width = 128 // power_of_2(n, 2, 4)  # of every stream for a program
     group = D // width
@@ -77,16 +78,17 @@ def packed_columns(K: int) -> int:
 
 
 @functools.cache
-def pieces(M: int, tokens: int, least: int = 8) -> tuple[int, int, int]:
+def pieces(M: int, tokens: int, least: int = 8, second: int = 4) -> tuple[int, int, int]:
     """Return how the hopper forward cuts the rows of phi: into blocks, each of two pieces that are powers of two.
 
-    A block is as large as the accumulators of two warp groups leave room for; least: rows of a second piece.
+    A block is as large as the accumulators of two warp groups leave room for, `second` for a row of a second piece, of which
+    there are `least` or more.
     """
     pairs = [
         (a, b)
         for a in (16, 32, 64, 128)
         for b in (0, 8, 16, 32, 64)
-        if (b == 0 or least <= b < a) and (3 * a + 4 * b) * tokens <= 320 * 128
+        if (b == 0 or least <= b < a) and (3 * a + second * b) * tokens <= 320 * 128
     ]
     for blocks in range(1, M + 1):
         fits = [pair for pair in pairs if sum(pair) * blocks >= M]
@@ -95,9 +97,14 @@ def pieces(M: int, tokens: int, least: int = 8) -> tuple[int, int, int]:
     raise AssertionError
 
 
+def forward_pieces(problem: Problem, tokens: int) -> tuple[int, int, int]:
+    """Return `pieces` of the hopper forward: the second term of float16 x has accumulators of its own beside the second."""
+    return pieces(problem.M, tokens, second=8 if problem.dtype == torch.float16 else 4)
+
+
 def hopper_stages(problem: Problem, tokens: int) -> int:
     """Return the most steps of the hopper forward that shared memory holds: 64 of K, of x and of the terms of phi."""
-    _, a, b = pieces(problem.M, tokens)
+    _, a, b = forward_pieces(problem, tokens)
     return (problem.chip.shared - 2048) // (2 * 64 * (tokens + 3 * a + 4 * b))
 
 
@@ -139,9 +146,11 @@ _RESIDENT = (
 )
 _WHOLE = "float32 on NVIDIA GPUs from sm_80 on"
 _WIDE = "bfloat16 and float16"
-_PACKED = "bfloat16 on sm_90, N a multiple of 8 / gcd(n * D, 8)"
-_HOPPER = "bfloat16 on sm_90, n at most 4, D a multiple of 8"
-_RESIDENT_BACKWARD = "bfloat16 on sm_90, n from 2 to 4, D a multiple of 512 for n = 2, else 256, and at most 16 times that"
+_PACKED = "bfloat16 and float16 on sm_90, N a multiple of 8 / gcd(n * D, 8)"
+_HOPPER = "bfloat16 and float16 on sm_90, n at most 4, D a multiple of 8"
+_RESIDENT_BACKWARD = (
+    "bfloat16 and float16 on sm_90, n from 2 to 4, D a multiple of 512 for n = 2, else 256, and at most 16 times that"
+)
 
 
 def _was(problem: Problem) -> str:
@@ -158,16 +167,16 @@ def _whole(problem: Problem) -> Support:
 
 
 def _wide(problem: Problem) -> Support:
-    return problem.dtype in {torch.bfloat16, torch.float16} or f"is for {_WIDE}, was {problem.type}"
+    return problem.dtype in SHORT or f"is for {_WIDE}, was {problem.type}"
 
 
 def _packed(problem: Problem) -> Support:
-    fits = problem.chip.capability == 90 and problem.dtype == torch.bfloat16 and problem.N % packed_rows(problem.K) == 0
+    fits = problem.chip.capability == 90 and problem.dtype in SHORT and problem.N % packed_rows(problem.K) == 0
     return fits or f"is for {_PACKED}; {_was(problem)}, N = {problem.N}"
 
 
 def _hopper(problem: Problem) -> Support:
-    fits = problem.chip.capability == 90 and problem.dtype == torch.bfloat16 and problem.n <= 4 and problem.D % 8 == 0
+    fits = problem.chip.capability == 90 and problem.dtype in SHORT and problem.n <= 4 and problem.D % 8 == 0
     return fits or f"is for {_HOPPER}; {_was(problem)}"
 
 
@@ -178,6 +187,8 @@ def _resident_backward(problem: Problem) -> Support:
 def _one_pass_pays(problem: Problem) -> bool:
     cut = resident_groups(problem)
     if cut is None or cut[0] < ONE_PASS_GROUP or problem.N < ONE_PASS_TOKENS:
+        return False
+    if problem.dtype == torch.float16 and problem.n > 2:  # psi, of two terms of x, is one warp group's work
         return False
     cores = problem.chip.cores
     return problem.N <= ONE_PASS_TOKENS_IDLE or 3 * (cores // cut[0]) * cut[0] >= 2 * cores
@@ -241,7 +252,8 @@ BACKWARD = (
         preferred=_one_pass_pays,
         serves=_RESIDENT_BACKWARD,
         reason=f"for N >= {ONE_PASS_TOKENS} and D >= 4096 for n = 2, else {32 * ONE_PASS_GROUP}: x and dh_in are read once;"
-        f" where D / 32 programs (n = 2: D / 64) leave a third of the device idle, up to N = {ONE_PASS_TOKENS_IDLE}",
+        f" where D / 32 programs (n = 2: D / 64) leave a third of the device idle, up to N = {ONE_PASS_TOKENS_IDLE};"
+        " float16 for n = 2 alone",
     ),
     Kernel(
         "hopper",

@@ -196,9 +196,9 @@ def _consume(
         acc = (acc + low * ORDER) * gl.expand_dims(f, 1) * gl.expand_dims(back, 0)
         acc += gl.expand_dims(h, 1) * g_s.index(slot).load(tile).to(gl.float32)
         place = x_s.index(slot * 2 + WHO)
-        flat = place._reinterpret(gl.bfloat16, [BT, COLS], g_s.type.layout)
+        flat = place._reinterpret(x_s.dtype, [BT, COLS], g_s.type.layout)
         acc -= gl.expand_dims(c, 1) * flat.load(tile).to(gl.float32)
-        flat.store(acc.to(gl.bfloat16))
+        flat.store(acc.to(x_s.dtype))
         fence_async_shared()
         tma.async_copy_shared_to_global(dx, [i + WHO, t0, d0], place)
         h = h_next
@@ -245,8 +245,8 @@ def hopper_dx_kernel(
     d0 = gl.program_id(0) % PER * COLS
     split = gl.program_id(1)
     count = ((N + BT - 1) // BT - split + splits - 1) // splits
-    x_s = gl.allocate_shared_memory(gl.bfloat16, [2 * STAGES, 1, BT, COLS], x.layout)
-    g_s = gl.allocate_shared_memory(gl.bfloat16, [STAGES, BT, COLS], dh_in.layout)
+    x_s = gl.allocate_shared_memory(x.dtype, [2 * STAGES, 1, BT, COLS], x.layout)
+    g_s = gl.allocate_shared_memory(x.dtype, [STAGES, BT, COLS], dh_in.layout)
     wa_s = gl.allocate_shared_memory(gl.float16, [4 * CHUNKS, CA, COLS], w_a.layout)
     wb_s = gl.allocate_shared_memory(gl.float16, [4 * CHUNKS, CB, COLS], w_b.layout)
     a_s = gl.allocate_shared_memory(gl.float16, [2 * RING, BT, CA], left_a.layout)

@@ -23,7 +23,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 from triton.language.extra.cuda import gdc_wait
 
-from mhc.operators.mhc_pre.triton.kernels.bf16_split import ORDER_1, ORDER_2, finite, split_bf16
+from mhc.operators.mhc_pre.triton.kernels.bf16_split import ORDER_1, ORDER_2, finite, split_bf16, split_fp16
 from mhc.operators.mhc_pre.triton.kernels.ring_sm90 import advance
 
 BT = gl.constexpr(64)
@@ -212,6 +212,114 @@ def _coefs(coef, t0, N):
     return gl.load(coef + t, (t >= 0) & (t < N), 0.0)
 
 
+@gluon.constexpr_function
+def tall(columns):
+    """The layout of accumulators of [COLS, columns]."""
+    return gl.NVMMADistributedLayout([3, 0], [4, 1], [16, columns, 16])
+
+
+@gluon.constexpr_function
+def operand(columns):
+    """The layout of a left operand in registers whose accumulators are `tall`."""
+    return gl.DotOperandLayout(0, tall(columns), 2)
+
+
+@gluon.jit
+def no_psi(HALF: gl.constexpr):
+    """Sums of psi before the first tile: two windows of its rows; of float16 x transposed, with two for its second term."""
+    if HALF:
+        narrow = gl.zeros([COLS, 16], gl.float32, tall(16))
+        return gl.zeros([COLS, 64], gl.float32, tall(64)), narrow, gl.zeros([COLS, 32], gl.float32, tall(32)), narrow
+    else:
+        zeros = gl.zeros([64, COLS], gl.float32, accumulators())
+        return zeros, zeros, 0, 0
+
+
+@gluon.jit
+def start_psi(x, a0, a1, a2, sums, STEP: gl.constexpr):
+    """The sums with a tile's products, which are on their way, and what else they still need.
+
+    Of float16 x the two terms x0 + x1 / 2**8 = x are in registers, STEP tokens at once. x1 of an infinity is NaN, which
+    spoils only columns of psi that order 0 takes to NaN or infinity anyway.
+    """
+    first, second, third, fourth = sums
+    if x.dtype == gl.float16:
+        across = x.permute((1, 0))
+        x0 = gl.zeros([COLS, STEP], gl.bfloat16, operand(64))
+        x1 = gl.zeros([COLS, STEP], gl.bfloat16, operand(32))
+        for t in gl.static_range(0, BT, STEP):
+            before_0, before_1 = x0, x1
+            x0, x1 = split_fp16(across.slice(t, STEP, 1).load(operand(64)).to(gl.float32))
+            x1 = gl.convert_layout(x1, operand(32), assert_trivial=True)
+            h, l = a2.slice(t, STEP).slice(0, 16, 1), a2.slice(t, STEP).slice(16, 16, 1)
+            first = warpgroup_mma(x0, a0.slice(t, STEP), first, is_async=True)
+            second = warpgroup_mma(gl.convert_layout(x0, operand(16), assert_trivial=True), l, second, is_async=True)
+            third = warpgroup_mma(x1, a1.slice(t, STEP), third, is_async=True)
+            fourth = warpgroup_mma(gl.convert_layout(x1, operand(16), assert_trivial=True), h, fourth, is_async=True)
+            if t > 0:
+                first, second, third, fourth, before_0, before_1 = warpgroup_mma_wait(
+                    4, deps=[first, second, third, fourth, before_0, before_1]
+                )
+        return (first, second, third, fourth), x0, x1
+    else:
+        first = warpgroup_mma(a0.permute((1, 0)), x, first, is_async=True)
+        a12 = a1._reinterpret(gl.bfloat16, [BT, 64], a1.type.layout)
+        return (first, warpgroup_mma(a12.permute((1, 0)), x, second, is_async=True), third, fourth), 0, 0
+
+
+@gluon.jit
+def end_psi(sums, x0, x1):
+    """The sums, once all products are done."""
+    first, second, third, fourth = sums
+    if x0.dtype == gl.bfloat16:
+        first, second, third, fourth, x0, x1 = warpgroup_mma_wait(0, deps=[first, second, third, fourth, x0, x1])
+    else:
+        first, second = warpgroup_mma_wait(0, deps=[first, second])
+    return first, second, third, fourth
+
+
+@gluon.jit
+def _store_columns(
+    psi,
+    sums,
+    first,
+    count,
+    row,
+    K,
+    D,
+    i0,
+    d0,
+    n: gl.constexpr,
+    BD: gl.constexpr,
+):
+    """Writes columns first .. first + count of the sums, [COLS, C], to rows row .. of psi."""
+    layout: gl.constexpr = sums.type.layout
+    k = gl.arange(0, COLS, layout=gl.SliceLayout(1, layout))
+    i = i0 + k // BD
+    d = d0 + k % BD
+    c = gl.arange(0, sums.shape[1], layout=gl.SliceLayout(0, layout)) - first
+    on = ((i < n) & (d < D))[:, None] & ((c >= 0) & (c < count))[None, :]
+    gl.store(psi + ((row + c)[None, :] * K + (i * D + d)[:, None]), sums, on)
+
+
+@gluon.jit
+def store_halves(psi, sums, part, parts, K, D, i0, d0, n: gl.constexpr, BD: gl.constexpr):
+    """Writes psi[part] from x0, and psi[parts + part] from x1: h where m of x0 is, m where l is, zeros for h."""
+    M: gl.constexpr = n * n + 2 * n
+    L: gl.constexpr = min(M, 8)
+    first, second, third, fourth = sums
+    to = psi + part.to(gl.int64) * 3 * M * K
+    _store_columns(to, first, 0, M, 0, K, D, i0, d0, n, BD)
+    _store_columns(to, first, 32, M, M, K, D, i0, d0, n, BD)
+    _store_columns(to, first, 24, L, 2 * M, K, D, i0, d0, n, BD)
+    _store_columns(to, second, 0, M - 8, 2 * M + 8, K, D, i0, d0, n, BD)
+    to = psi + (parts + part).to(gl.int64) * 3 * M * K
+    _store_columns(to, gl.zeros_like(third), 0, M, 0, K, D, i0, d0, n, BD)
+    _store_columns(to, third, 24, L, M, K, D, i0, d0, n, BD)
+    _store_columns(to, fourth, 0, M - 8, M + 8, K, D, i0, d0, n, BD)
+    _store_columns(to, third, 0, M, 2 * M, K, D, i0, d0, n, BD)
+
+
 @gluon.jit
 def store_psi(psi, psi_acc, rest, part, K, D, i0, d0, n: gl.constexpr, BD: gl.constexpr):
     """Writes psi[part]: rows of the first window: 24 H, l[0:8], 24 m; of the second, from 48 on, l[8:24]."""
@@ -267,14 +375,13 @@ def _consume(
     OVERLAP: gl.constexpr,
 ):
     """Tiles WHO, WHO + 2, ...: dx goes out through the slot of x."""
-    acc: gl.constexpr = accumulators()
+    HALF: gl.constexpr = x_s.dtype == gl.float16
     swizzle: gl.constexpr = x_s.type.layout.swizzle_byte_width
     flat: gl.constexpr = gl.NVMMASharedLayout(swizzle, 16, 2)
     half: gl.constexpr = gl.NVMMASharedLayout(64, 16, 2)
     # while the first tiles are on their way
     make_rights(phi, gamma, right_0, right_2, right_1, right_3, ready, K, D, i0, d0, WHO, n, HAS_GAMMA, BD)
-    psi_acc = gl.zeros([64, COLS], gl.float32, acc)
-    rest = gl.zeros([64, COLS], gl.float32, acc)
+    sums = no_psi(HALF)
     slot = WHO
     left_slot = WHO
     phase = 0
@@ -287,13 +394,13 @@ def _consume(
         t0 = (tiles - 1 - split - j * splits) * BT
         mbarrier.wait(full.index(slot), phase)
         x3 = x_s.index(slot)
-        x2 = x3._reinterpret(gl.bfloat16, [BT, COLS], flat)
+        x2 = x3._reinterpret(x_s.dtype, [BT, COLS], flat)
         a0 = left_s.index(left_slot * 3)._reinterpret(gl.bfloat16, [BT, 64], half)
         a1 = left_s.index(left_slot * 3 + 1)
         a2 = left_s.index(left_slot * 3 + 2)
-        psi_acc = warpgroup_mma(a0.permute((1, 0)), x2, psi_acc, is_async=True)
-        a12 = a1._reinterpret(gl.bfloat16, [BT, 64], half)
-        rest = warpgroup_mma(a12.permute((1, 0)), x2, rest, is_async=True)
+        sums, x0, x1 = start_psi(x2, a0, a1, a2, sums, 32)
+        if HALF:  # registers do not hold its terms beside dx
+            sums = end_psi(sums, x0, x1)
         out = start_dx(h, c, x2, g_s.index(slot), a0, a1, a2, right_0, right_2, right_1, right_3, NS, BD)
         # while the products run: the next tile's rows, and the slot of the last one, whose dx has been read by now
         h = row_values(h_pre, t0 - 2 * splits * BT, N, i0, n, NS, BD)
@@ -301,12 +408,14 @@ def _consume(
         if j > WHO:
             tma.store_wait(0)
             mbarrier.arrive(empty.index(last))
-        out, psi_acc, rest = warpgroup_mma_wait(0, deps=[out, psi_acc, rest])
+        if not HALF:
+            sums = end_psi(sums, x0, x1)
+        out = warpgroup_mma_wait(0, deps=[out])
         mbarrier.arrive(free.index(left_slot))
         left_slot += 2
         if left_slot >= LEFTS:
             left_slot -= LEFTS
-        x2.store(out.to(gl.bfloat16))
+        x2.store(out.to(x_s.dtype))
         fence_async_shared()
         tma.async_copy_shared_to_global(dx, [i0, t0, d0], x3)
         last = slot
@@ -315,7 +424,10 @@ def _consume(
             slot -= STAGES
             phase ^= 1
     tma.store_wait(0)
-    store_psi(psi, psi_acc, rest, split * 2 + WHO, K, D, i0, d0, n, BD)
+    if HALF:
+        store_halves(psi, sums, split * 2 + WHO, splits * 2, K, D, i0, d0, n, BD)
+    else:
+        store_psi(psi, sums[0], sums[1], split * 2 + WHO, K, D, i0, d0, n, BD)
 
 
 @gluon.jit
@@ -349,8 +461,8 @@ def hopper_streams_kernel(
     i0 = gl.program_id(1) * NS
     split = gl.program_id(2)
     count = (tiles - split + splits - 1) // splits
-    x_s = gl.allocate_shared_memory(gl.bfloat16, [STAGES, NS, BT, BD], x.layout)
-    g_s = gl.allocate_shared_memory(gl.bfloat16, [STAGES, BT, BD], dh_in.layout)
+    x_s = gl.allocate_shared_memory(x.dtype, [STAGES, NS, BT, BD], x.layout)
+    g_s = gl.allocate_shared_memory(x.dtype, [STAGES, BT, BD], dh_in.layout)
     left_s = gl.allocate_shared_memory(gl.bfloat16, [LEFTS * 3, BT, 32], left.layout)
     right_0, right_2, right_1, right_3, ready = allocate_rights()
     full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())

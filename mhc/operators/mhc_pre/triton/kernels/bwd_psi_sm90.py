@@ -3,7 +3,8 @@
     psi[split, m, k] = sum over the split's tokens of dh_mix[t, m] * x[t, k]
 
 dh_mix comes as `bwd_gemm` has it, [N, 3, MP], in terms of order 0, 1 and 2. A program multiplies 128 columns of x,
-transposed, by CA + CB rows of psi, in two pieces, since the sides of a product are powers of two. Rows of x that are no
+transposed, by CA + CB rows of psi, in two pieces, since the sides of a product are powers of two. float16 x is in two
+terms, x1 of it one order below x0. Rows of x that are no
 multiple of 16 bytes are taken PACK at a time, as in `fwd_hopper_sm90`: the tokens of a program are PACK apart, and begin
 SHIFT elements after an address that the tensor memory accelerator takes.
 """
@@ -12,7 +13,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
 
-from mhc.operators.mhc_pre.triton.kernels.bf16_split import ORDER_1, ORDER_2, finite
+from mhc.operators.mhc_pre.triton.kernels.bf16_split import ORDER_1, ORDER_2, finite, split_fp16
 from mhc.operators.mhc_pre.triton.kernels.ring_sm90 import advance, barriers
 
 BT = gl.constexpr(64)
@@ -86,6 +87,7 @@ def _multiply(
     STAGES: gl.constexpr,
 ):
     """Partition of a warp group: half of the program's columns."""
+    HALF: gl.constexpr = x_s.dtype == gl.float16
     ACC_A: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, CA, 16])
     X: gl.constexpr = gl.DotOperandLayout(0, ACC_A, 2)
     a0 = gl.zeros([COLS, CA], gl.float32, layout=ACC_A)
@@ -101,6 +103,14 @@ def _multiply(
     for _ in range(first, last):
         mbarrier.wait(full.index(slot), phase)
         x = x_s.index(slot * 2 + WHO).permute((1, 0)).load(X)  # [COLS, BT]
+        if HALF:
+            x, x1 = split_fp16(x.to(gl.float32))
+            a1 = warpgroup_mma(x1, a_s.index(slot * 3), a1, is_async=True)
+            a2 = warpgroup_mma(x1, a_s.index(slot * 3 + 1), a2, is_async=True)
+            if CB > 0:
+                x1_b = gl.convert_layout(x1, gl.DotOperandLayout(0, ACC_B, 2))
+                b1 = warpgroup_mma(x1_b, b_s.index(slot * 3), b1, is_async=True)
+                b2 = warpgroup_mma(x1_b, b_s.index(slot * 3 + 1), b2, is_async=True)
         a0 = warpgroup_mma(x, a_s.index(slot * 3), a0, is_async=True)
         a1 = warpgroup_mma(x, a_s.index(slot * 3 + 1), a1, is_async=True)
         a2 = warpgroup_mma(x, a_s.index(slot * 3 + 2), a2, is_async=True)
@@ -151,7 +161,7 @@ def hopper_psi_kernel(
     first = total * split // splits
     last = total * (split + 1) // splits
     psi += gl.program_id(1).to(gl.int64) * M * K
-    x_s = gl.allocate_shared_memory(gl.bfloat16, [STAGES * 2, BT, COLS], x_desc.layout)
+    x_s = gl.allocate_shared_memory(x_desc.dtype, [STAGES * 2, BT, COLS], x_desc.layout)
     a_s = gl.allocate_shared_memory(gl.bfloat16, [STAGES * 3, BT, CA], a_desc.layout)
     if CB > 0:
         b_s = gl.allocate_shared_memory(gl.bfloat16, [STAGES * 3, BT, CB], b_desc.layout)

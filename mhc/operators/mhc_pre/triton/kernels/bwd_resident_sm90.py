@@ -26,7 +26,6 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     fence_async_shared,
     mbarrier,
     tma,
-    warpgroup_mma,
     warpgroup_mma_wait,
 )
 from triton.language.extra.cuda import gdc_wait
@@ -37,9 +36,13 @@ from mhc.operators.mhc_pre.triton.kernels.bwd_fused_sm90 import (
     COLS,
     accumulators,
     allocate_rights,
+    end_psi,
     make_rights,
+    no_psi,
     row_values,
     start_dx,
+    start_psi,
+    store_halves,
     store_psi,
 )
 from mhc.operators.mhc_pre.triton.kernels.exchange_sm90 import complete, complete_row, marked, request, send
@@ -130,7 +133,7 @@ def _fours(pairs, PAIRS: gl.constexpr):
 
 
 @gluon.constexpr_function
-def diagonal_asm(steps):
+def diagonal_asm(steps, kind):
     """The diagonals of x @ d^T for 16 tokens, as products with 8 tokens of d each, `steps` sixteens of columns added up.
 
     Inputs: two registers (a token and the eighth after it) for each four of x, then of d, then 1 for an odd token.
@@ -146,9 +149,15 @@ def diagonal_asm(steps):
             sums = ", ".join(f"{name}{i}" for i in range(4))
             right = f"${d + s + k}, ${d + s + k + 2}"
             lines.append(
-                f"mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {{{sums}}}, {{{left}}}, {{{right}}}, {{{sums}}};"
+                f"mma.sync.aligned.m16n8k16.row.col.f32.{kind}.{kind}.f32 {{{sums}}}, {{{left}}}, {{{right}}}, {{{sums}}};"
             )
     return "\n".join([*lines, f"setp.ne.b32 p, ${odd}, 0; selp.f32 $0, a1, a0, p; selp.f32 $1, b3, b2, p; }}"])
+
+
+@gluon.constexpr_function
+def kind_of(dtype):
+    """A 16-bit type's name in PTX."""
+    return "f16" if dtype == gl.float16 else "bf16"
 
 
 @gluon.constexpr_function
@@ -208,7 +217,7 @@ def send_shares(
         for i in gl.static_range(n):
             sums = sums + (
                 gl.inline_asm_elementwise(
-                    diagonal_asm(BD // 16),
+                    diagonal_asm(BD // 16, kind_of(x_s.dtype)),
                     diagonal_constraints(BD // 16),
                     _fours(streams.index(slot * NS + i).load(P), PAIRS) + d + (odd,),
                     dtype=gl.float32,
@@ -388,6 +397,7 @@ def sum_psi(
     free,
     count,
     split,
+    splits,
     K,
     D,
     d0,
@@ -397,15 +407,14 @@ def sum_psi(
     OVERLAP: gl.constexpr,
 ):
     """Partition of a warp group: terms of dh_mix into shared memory, and psi."""
-    acc: gl.constexpr = accumulators()
     P: gl.constexpr = gl.BlockedLayout([1, 1], [16, 2], [4, 1], [1, 0])  # a thread has half of each eight words of a row
     flat: gl.constexpr = gl.NVMMASharedLayout(x_s.type.layout.swizzle_byte_width, 16, 2)
     half: gl.constexpr = gl.NVMMASharedLayout(64, 16, 2)
     side = gl.arange(0, 2, layout=gl.SliceLayout(0, P))
     at = rows + gl.arange(0, BT, layout=gl.SliceLayout(1, P))[:, None] * 8 + side[None, :] * 4
-    xs = x_s._reinterpret(gl.bfloat16, [STAGES, BT, COLS], flat)
-    psi_acc = gl.zeros([64, COLS], gl.float32, acc)
-    rest = gl.zeros([64, COLS], gl.float32, acc)
+    HALF: gl.constexpr = x_s.dtype == gl.float16
+    xs = x_s._reinterpret(x_s.dtype, [STAGES, BT, COLS], flat)
+    sums = no_psi(HALF)
     slot = 0
     phase = 0
     if OVERLAP:
@@ -420,13 +429,15 @@ def sum_psi(
         words = request(here, READ, 4 * FOURS, 4)
         mbarrier.wait(full.index(slot), phase)
         a0 = left_s.index(place * 3)._reinterpret(gl.bfloat16, [BT, 64], half)
-        a12 = left_s.index(place * 3 + 1)._reinterpret(gl.bfloat16, [BT, 64], half)
-        psi_acc = warpgroup_mma(a0.permute((1, 0)), xs.index(slot), psi_acc, is_async=True)
-        rest = warpgroup_mma(a12.permute((1, 0)), xs.index(slot), rest, is_async=True)
-        psi_acc, rest = warpgroup_mma_wait(0, deps=[psi_acc, rest])
+        a1, a2 = left_s.index(place * 3 + 1), left_s.index(place * 3 + 2)
+        sums, x0, x1 = start_psi(xs.index(slot), a0, a1, a2, sums, 16)
+        sums = end_psi(sums, x0, x1)
         mbarrier.arrive(seen.index(slot), count=1)
         slot, phase = advance(slot, phase, STAGES)
-    store_psi(psi, psi_acc, rest, split, K, D, 0, d0, n, BD)
+    if HALF:
+        store_halves(psi, sums, split, splits, K, D, 0, d0, n, BD)
+    else:
+        store_psi(psi, sums[0], sums[1], split, K, D, 0, d0, n, BD)
 
 
 @gluon.jit
@@ -477,7 +488,7 @@ def make_dx(
         mbarrier.wait(full.index(slot), phase)
         mbarrier.wait(made.index(WHO), j // 2 % 2)
         x3 = x_s.index(slot)
-        x2 = x3._reinterpret(gl.bfloat16, [BT, COLS], flat)
+        x2 = x3._reinterpret(x_s.dtype, [BT, COLS], flat)
         a0 = left_s.index(WHO * 3)._reinterpret(gl.bfloat16, [BT, 64], half)
         a1 = left_s.index(WHO * 3 + 1)
         a2 = left_s.index(WHO * 3 + 2)
@@ -486,7 +497,7 @@ def make_dx(
         out = warpgroup_mma_wait(0, deps=[out])
         mbarrier.arrive(free.index(WHO), count=1)
         mbarrier.wait(seen.index(slot), phase)  # psi reads x no more
-        x2.store(out.to(gl.bfloat16))
+        x2.store(out.to(x_s.dtype))
         fence_async_shared()
         tma.async_copy_shared_to_global(dx, [0, t0, d0], x3)
         # the next tile's rows, while the place is read; not before, since the fence in front would wait for them
@@ -543,8 +554,8 @@ def resident_backward_kernel(
     count = (tiles - split + GROUPS - 1) // GROUPS
     words += split * (STAGES * BT * (G * 4 + ROW))
     rows = words + STAGES * BT * G * 4
-    x_s = gl.allocate_shared_memory(gl.bfloat16, [STAGES, NS, BT, BD], x.layout)
-    g_s = gl.allocate_shared_memory(gl.bfloat16, [STAGES, BT, BD], dh_in.layout)
+    x_s = gl.allocate_shared_memory(x.dtype, [STAGES, NS, BT, BD], x.layout)
+    g_s = gl.allocate_shared_memory(x.dtype, [STAGES, BT, BD], dh_in.layout)
     left_s = gl.allocate_shared_memory(gl.bfloat16, [2 * 3, BT, 32], gl.NVMMASharedLayout(64, 16, 2))
     coef_s = gl.allocate_shared_memory(gl.float32, [2, BT], gl.SwizzledSharedLayout(1, 1, 1, [0]))
     right_0, right_2, right_1, right_3, ready = allocate_rights()
@@ -566,7 +577,7 @@ def resident_backward_kernel(
                 sum_psi,
                 (
                     rows, psi, x_s, left_s, coef_s, full, seen, made, free,
-                    count, split, K, D, d0, n, BD, STAGES, OVERLAP,
+                    count, split, GROUPS, K, D, d0, n, BD, STAGES, OVERLAP,
                 ),
             ),
             (
