@@ -226,56 +226,62 @@ def operand(columns):
 
 @gluon.jit
 def no_psi(HALF: gl.constexpr):
-    """Sums of psi before the first tile: two windows of its rows; of float16 x transposed, with two for its second term."""
+    """Sums of psi before the first tile, for `start_psi`."""
+    wide = gl.zeros([COLS, 64], gl.float32, tall(64))
+    narrow = gl.zeros([COLS, 16], gl.float32, tall(16))
     if HALF:
-        narrow = gl.zeros([COLS, 16], gl.float32, tall(16))
-        return gl.zeros([COLS, 64], gl.float32, tall(64)), narrow, gl.zeros([COLS, 32], gl.float32, tall(32)), narrow
+        return wide, narrow, gl.zeros([COLS, 32], gl.float32, tall(32)), narrow
     else:
-        zeros = gl.zeros([64, COLS], gl.float32, accumulators())
-        return zeros, zeros, 0, 0
+        return wide, narrow, 0, 0
 
 
 @gluon.jit
 def start_psi(x, a0, a1, a2, sums, STEP: gl.constexpr):
-    """The sums with a tile's products, which are on their way, and what else they still need.
+    """The sums with a tile's products, which are on their way, and what they still need: `end_psi` waits for them.
 
-    Of float16 x the two terms x0 + x1 / 2**8 = x are in registers, STEP tokens at once. x1 of an infinity is NaN, which
-    spoils only columns of psi that order 0 takes to NaN or infinity anyway.
+    psi is summed transposed, COLS of x by terms of dh_mix: 24 H, l[0:8], 24 m, and 8 that are not used; l[8:24]. x is in
+    registers, STEP tokens at once, float16 as x0 + x1 / 2**8. x1 has sums of its own, for m and h of dh_mix; of an
+    infinity it is NaN, which spoils only columns of psi that order 0 takes to NaN or infinity anyway.
     """
+    HALF: gl.constexpr = x.dtype == gl.float16
     first, second, third, fourth = sums
-    if x.dtype == gl.float16:
-        across = x.permute((1, 0))
-        x0 = gl.zeros([COLS, STEP], gl.bfloat16, operand(64))
-        x1 = gl.zeros([COLS, STEP], gl.bfloat16, operand(32))
-        for t in gl.static_range(0, BT, STEP):
-            before_0, before_1 = x0, x1
-            x0, x1 = split_fp16(across.slice(t, STEP, 1).load(operand(64)).to(gl.float32))
+    across = x.permute((1, 0))
+    x0 = gl.zeros([COLS, STEP], gl.bfloat16, operand(64))
+    x1 = gl.zeros([COLS, STEP], gl.bfloat16, operand(32)) if HALF else 0
+    for t in gl.static_range(0, BT, STEP):
+        before_0, before_1 = x0, x1
+        x0 = across.slice(t, STEP, 1).load(operand(64))
+        if HALF:
+            x0, x1 = split_fp16(x0.to(gl.float32))
             x1 = gl.convert_layout(x1, operand(32), assert_trivial=True)
-            h, l = a2.slice(t, STEP).slice(0, 16, 1), a2.slice(t, STEP).slice(16, 16, 1)
-            first = warpgroup_mma(x0, a0.slice(t, STEP), first, is_async=True)
-            second = warpgroup_mma(gl.convert_layout(x0, operand(16), assert_trivial=True), l, second, is_async=True)
+        h, l = a2.slice(t, STEP).slice(0, 16, 1), a2.slice(t, STEP).slice(16, 16, 1)
+        first = warpgroup_mma(x0, a0.slice(t, STEP), first, is_async=True)
+        second = warpgroup_mma(gl.convert_layout(x0, operand(16), assert_trivial=True), l, second, is_async=True)
+        if HALF:
             third = warpgroup_mma(x1, a1.slice(t, STEP), third, is_async=True)
             fourth = warpgroup_mma(gl.convert_layout(x1, operand(16), assert_trivial=True), h, fourth, is_async=True)
-            if t > 0:
-                first, second, third, fourth, before_0, before_1 = warpgroup_mma_wait(
-                    4, deps=[first, second, third, fourth, before_0, before_1]
-                )
-        return (first, second, third, fourth), x0, x1
-    else:
-        first = warpgroup_mma(a0.permute((1, 0)), x, first, is_async=True)
-        a12 = a1._reinterpret(gl.bfloat16, [BT, 64], a1.type.layout)
-        return (first, warpgroup_mma(a12.permute((1, 0)), x, second, is_async=True), third, fourth), 0, 0
+        if t > 0:
+            sums, before_0, before_1 = _wait_psi((first, second, third, fourth), before_0, before_1, 4 if HALF else 2, HALF)
+            first, second, third, fourth = sums
+    return (first, second, third, fourth), x0, x1
 
 
 @gluon.jit
-def end_psi(sums, x0, x1):
-    """The sums, once all products are done."""
+def _wait_psi(sums, x0, x1, LEFT_OVER: gl.constexpr, HALF: gl.constexpr):
+    """Waits until so many products are on their way; x0, x1: what those before need."""
     first, second, third, fourth = sums
-    if x0.dtype == gl.bfloat16:
-        first, second, third, fourth, x0, x1 = warpgroup_mma_wait(0, deps=[first, second, third, fourth, x0, x1])
+    if HALF:
+        first, second, third, fourth, x0, x1 = warpgroup_mma_wait(LEFT_OVER, deps=[first, second, third, fourth, x0, x1])
     else:
-        first, second = warpgroup_mma_wait(0, deps=[first, second])
-    return first, second, third, fourth
+        first, second, x0 = warpgroup_mma_wait(LEFT_OVER, deps=[first, second, x0])
+    return (first, second, third, fourth), x0, x1
+
+
+@gluon.jit
+def end_psi(sums, x0, x1, HALF: gl.constexpr):
+    """The sums, once all products are done."""
+    sums, x0, x1 = _wait_psi(sums, x0, x1, 0, HALF)
+    return sums
 
 
 @gluon.jit
@@ -303,8 +309,8 @@ def _store_columns(
 
 
 @gluon.jit
-def store_halves(psi, sums, part, parts, K, D, i0, d0, n: gl.constexpr, BD: gl.constexpr):
-    """Writes psi[part] from x0, and psi[parts + part] from x1: h where m of x0 is, m where l is, zeros for h."""
+def store_psi(psi, sums, part, parts, K, D, i0, d0, n: gl.constexpr, BD: gl.constexpr, HALF: gl.constexpr):
+    """Writes psi[part]; of float16 x psi[parts + part] too, from x1: h where m of x0 is, m where l is, zeros for h."""
     M: gl.constexpr = n * n + 2 * n
     L: gl.constexpr = min(M, 8)
     first, second, third, fourth = sums
@@ -313,28 +319,12 @@ def store_halves(psi, sums, part, parts, K, D, i0, d0, n: gl.constexpr, BD: gl.c
     _store_columns(to, first, 32, M, M, K, D, i0, d0, n, BD)
     _store_columns(to, first, 24, L, 2 * M, K, D, i0, d0, n, BD)
     _store_columns(to, second, 0, M - 8, 2 * M + 8, K, D, i0, d0, n, BD)
-    to = psi + (parts + part).to(gl.int64) * 3 * M * K
-    _store_columns(to, gl.zeros_like(third), 0, M, 0, K, D, i0, d0, n, BD)
-    _store_columns(to, third, 24, L, M, K, D, i0, d0, n, BD)
-    _store_columns(to, fourth, 0, M - 8, M + 8, K, D, i0, d0, n, BD)
-    _store_columns(to, third, 0, M, 2 * M, K, D, i0, d0, n, BD)
-
-
-@gluon.jit
-def store_psi(psi, psi_acc, rest, part, K, D, i0, d0, n: gl.constexpr, BD: gl.constexpr):
-    """Writes psi[part]: rows of the first window: 24 H, l[0:8], 24 m; of the second, from 48 on, l[8:24]."""
-    M: gl.constexpr = n * n + 2 * n
-    acc: gl.constexpr = accumulators()
-    row = gl.arange(0, 64, layout=gl.SliceLayout(1, acc))
-    col = gl.arange(0, COLS, layout=gl.SliceLayout(0, acc))
-    i = i0 + col // BD
-    d = d0 + col % BD
-    at = psi + part.to(gl.int64) * 3 * M * K + (i * D + d)[None, :]
-    on = ((i < n) & (d < D))[None, :]
-    j = gl.where(row < 24, row, gl.where(row < 32, row - 24, row - 32))
-    to = j + gl.where(row < 24, 0, gl.where(row < 32, 2 * M, M))
-    gl.store(at + to.to(gl.int64)[:, None] * K, psi_acc, ((j < M) & (row < 56))[:, None] & on)
-    gl.store(at + (row - 40 + 2 * M).to(gl.int64)[:, None] * K, rest, ((row >= 48) & (row - 40 < M))[:, None] & on)
+    if HALF:
+        to = psi + (parts + part).to(gl.int64) * 3 * M * K
+        _store_columns(to, gl.zeros_like(third), 0, M, 0, K, D, i0, d0, n, BD)
+        _store_columns(to, third, 24, L, M, K, D, i0, d0, n, BD)
+        _store_columns(to, fourth, 0, M - 8, M + 8, K, D, i0, d0, n, BD)
+        _store_columns(to, third, 0, M, 2 * M, K, D, i0, d0, n, BD)
 
 
 @gluon.jit
@@ -400,7 +390,7 @@ def _consume(
         a2 = left_s.index(left_slot * 3 + 2)
         sums, x0, x1 = start_psi(x2, a0, a1, a2, sums, 32)
         if HALF:  # registers do not hold its terms beside dx
-            sums = end_psi(sums, x0, x1)
+            sums = end_psi(sums, x0, x1, HALF)
         out = start_dx(h, c, x2, g_s.index(slot), a0, a1, a2, right_0, right_2, right_1, right_3, NS, BD)
         # while the products run: the next tile's rows, and the slot of the last one, whose dx has been read by now
         h = row_values(h_pre, t0 - 2 * splits * BT, N, i0, n, NS, BD)
@@ -409,7 +399,7 @@ def _consume(
             tma.store_wait(0)
             mbarrier.arrive(empty.index(last))
         if not HALF:
-            sums = end_psi(sums, x0, x1)
+            sums = end_psi(sums, x0, x1, HALF)
         out = warpgroup_mma_wait(0, deps=[out])
         mbarrier.arrive(free.index(left_slot))
         left_slot += 2
@@ -424,10 +414,7 @@ def _consume(
             slot -= STAGES
             phase ^= 1
     tma.store_wait(0)
-    if HALF:
-        store_halves(psi, sums, split * 2 + WHO, splits * 2, K, D, i0, d0, n, BD)
-    else:
-        store_psi(psi, sums[0], sums[1], split * 2 + WHO, K, D, i0, d0, n, BD)
+    store_psi(psi, sums, split * 2 + WHO, splits * 2, K, D, i0, d0, n, BD, HALF)
 
 
 @gluon.jit

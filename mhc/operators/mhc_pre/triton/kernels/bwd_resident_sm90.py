@@ -42,7 +42,6 @@ from mhc.operators.mhc_pre.triton.kernels.bwd_fused_sm90 import (
     row_values,
     start_dx,
     start_psi,
-    store_halves,
     store_psi,
 )
 from mhc.operators.mhc_pre.triton.kernels.exchange_sm90 import complete, complete_row, marked, request, send
@@ -430,14 +429,11 @@ def sum_psi(
         mbarrier.wait(full.index(slot), phase)
         a0 = left_s.index(place * 3)._reinterpret(gl.bfloat16, [BT, 64], half)
         a1, a2 = left_s.index(place * 3 + 1), left_s.index(place * 3 + 2)
-        sums, x0, x1 = start_psi(xs.index(slot), a0, a1, a2, sums, 16)
-        sums = end_psi(sums, x0, x1)
+        sums, x0, x1 = start_psi(xs.index(slot), a0, a1, a2, sums, 16 if HALF else 32)
+        sums = end_psi(sums, x0, x1, HALF)
         mbarrier.arrive(seen.index(slot), count=1)
         slot, phase = advance(slot, phase, STAGES)
-    if HALF:
-        store_halves(psi, sums, split, splits, K, D, 0, d0, n, BD)
-    else:
-        store_psi(psi, sums[0], sums[1], split, K, D, 0, d0, n, BD)
+    store_psi(psi, sums, split, splits, K, D, 0, d0, n, BD, HALF)
 
 
 @gluon.jit
