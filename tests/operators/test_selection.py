@@ -82,16 +82,18 @@ def test_a_row_that_does_not_serve_says_why() -> None:
 
 @pytest.mark.parametrize("tokens", [128, 256])
 @pytest.mark.parametrize("least", [8, 16])
-def test_pieces_cover_the_rows_and_fit_into_registers_and_shared_memory(tokens: int, least: int) -> None:
+@pytest.mark.parametrize("cost", [4, 8])
+def test_pieces_cover_the_rows_and_fit_into_registers_and_shared_memory(tokens: int, least: int, cost: int) -> None:
     for n in range(1, 17):
         M = n * n + 2 * n
-        blocks, first, second = triton.pieces(M, tokens, least)
+        blocks, first, second = triton.pieces(M, tokens, least, cost)
         assert blocks * (first + second) >= M > (blocks - 1) * (first + second)
         assert first.bit_count() == 1
         assert second == 0 or (second.bit_count() == 1 and second >= least)
-        accumulators = (3 * first + 4 * second) * tokens // 256  # registers of a thread of two warp groups
+        accumulators = (3 * first + cost * second) * tokens // 256  # registers of a thread of two warp groups
         assert accumulators <= 160
-        assert triton.hopper_stages(Problem(512, n, 8, torch.bfloat16, H200), tokens) >= 2
+        for dtype in (torch.bfloat16, torch.float16):
+            assert triton.hopper_stages(Problem(512, n, 8, dtype, H200), tokens) >= 2
 
 
 def test_packed_rows_are_the_fewest_whose_bytes_are_a_multiple_of_16() -> None:

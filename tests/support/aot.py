@@ -156,7 +156,7 @@ SPILLS: Mapping[tuple[str, str], int] = {
     ("sm_80", "streams_kernel"): 60,
     ("sm_90", "gates_kernel"): 8,  # held to 128 registers, so that more programs run at once
     ("sm_90", "resident_kernel"): 4,
-    ("sm_90", "resident_backward_kernel"): 16,  # where psi is written at the end; 3.6.0: 14
+    ("sm_90", "resident_backward_kernel"): 2,  # n = 2, in the partition of shares
     ("sm_100", "streams_kernel"): 12,  # 10 with two terms of dh_mix in psi, which is not exact enough; 3.6.0: none
     ("gfx950", "partial_kernel"): 6,
     ("gfx950", "streams_kernel"): 51,
@@ -189,6 +189,7 @@ RESIDENT: tuple[Job, ...] = tuple(
 
 MORE_DEFAULTS: tuple[Job, ...] = (
     *both(MAIN, "float16"),
+    Job(BACKWARD, (4, 2048, 2, 4096), "float16"),
     *both(MAIN, "float32"),
     *both((2, 64, 4, 128)),
     *both((4, 2048, 1, 4096)),

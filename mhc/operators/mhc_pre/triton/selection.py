@@ -21,8 +21,8 @@ HOPPER_TOKENS = 512
 # For n = 1, 2, 3, 4: columns of each stream that a program owns, columns of a piece, and pieces.
 RESIDENT_CUTS = {1: (1024, 256, 4), 2: (512, 256, 4), 3: (256, 128, 6), 4: (256, 256, 4)}
 RESIDENT_GROUP = 28  # programs that share a token: every share of a sum is a register
-# Programs that share a token, and tokens, from which the resident backward is faster; where groups of that size leave more
-# than a third of the device idle, up to how many tokens.
+# Programs that share a token, and tokens, from which the resident backward is faster; and the most tokens where the groups
+# of a problem leave more than a third of the device idle.
 ONE_PASS_GROUP, ONE_PASS_TOKENS, ONE_PASS_TOKENS_IDLE = 64, 512, 4096
 # Streams from which matrix products pay for their launches: at any N, and from this many tokens on.
 WIDE_STREAMS, WIDE_STREAMS_OF_MANY, WIDE_TOKENS = 9, 5, 2048
@@ -81,8 +81,8 @@ def packed_columns(K: int) -> int:
 def pieces(M: int, tokens: int, least: int = 8, second: int = 4) -> tuple[int, int, int]:
     """Return how the hopper forward cuts the rows of phi: into blocks, each of two pieces that are powers of two.
 
-    A block is as large as the accumulators of two warp groups leave room for, `second` for a row of a second piece, of which
-    there are `least` or more.
+    A block is as large as the accumulators of two warp groups leave room for: 3 columns of them for each row of a first
+    piece, `second` for each row of a second one, which has `least` rows or more, or none.
     """
     pairs = [
         (a, b)
@@ -98,7 +98,7 @@ def pieces(M: int, tokens: int, least: int = 8, second: int = 4) -> tuple[int, i
 
 
 def forward_pieces(problem: Problem, tokens: int) -> tuple[int, int, int]:
-    """Return `pieces` of the hopper forward: the second term of float16 x has accumulators of its own beside the second."""
+    """Return `pieces` of the hopper forward. For float16 x a second piece has a second set of accumulators, for x1."""
     return pieces(problem.M, tokens, second=8 if problem.dtype == torch.float16 else 4)
 
 
@@ -252,8 +252,8 @@ BACKWARD = (
         preferred=_one_pass_pays,
         serves=_RESIDENT_BACKWARD,
         reason=f"for N >= {ONE_PASS_TOKENS} and D >= 4096 for n = 2, else {32 * ONE_PASS_GROUP}: x and dh_in are read once;"
-        f" where D / 32 programs (n = 2: D / 64) leave a third of the device idle, up to N = {ONE_PASS_TOKENS_IDLE};"
-        " float16 for n = 2 alone",
+        f" where D / 32 programs (n = 2: D / 64) leave more than a third of the device idle, up to N ="
+        f" {ONE_PASS_TOKENS_IDLE}; float16 only for n = 2",
     ),
     Kernel(
         "hopper",

@@ -84,8 +84,8 @@ def add_orders(acc0, acc1, acc2):
 
 
 @triton.jit
-def split_fp16(v):
-    """float16 values in float32 as v0 + v1 / 2**8, both bfloat16, exactly; v1 of an infinity is NaN."""
+def two_bf16(v):
+    """float16 values, widened, as v0 + v1 / 2**8, both bfloat16, exactly; v1 of an infinity is NaN. Not interpreted."""
     v0 = v.to(tl.bfloat16)
     return v0, ((v - v0.to(tl.float32)) * 256.0).to(tl.bfloat16)
 

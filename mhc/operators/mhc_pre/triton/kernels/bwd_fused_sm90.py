@@ -1,15 +1,15 @@
 """The streams pass of the Triton backward for Hopper: a producer warp and two warpgroups that take turns.
 
     dx  = dh_mix @ phi * gamma - coef * x + h_pre * dh_in        [N, n, D]
-    psi = dh_mix^T x                                             [3M, K], added up later; terms times rows
+    psi = dh_mix^T x                                             [3M, K]: M rows for each term of dh_mix; added up later
 
 float32 products are six bfloat16 ones, hh mh lh hm mm hl of the terms h + m + l. dh_mix comes as rows of LEFT columns
 
     0 H 24 l 32 m 56 h 80 l 96        (24 H, l[0:8], 24 m, 24 h, l[8:24])
 
 m and l scaled by 2**8 and 2**16, where H is h with NaN and infinity kept, so that against the rows "H h l h" of phi all
-of them make hh lh mh hl in one contraction, columns 32 to 96 against "m m 0" make mm hm, and the first 64 are the rows
-H, m of psi.
+of them make hh lh mh hl in one contraction, and columns 32 to 96 against "m m 0" make mm hm. psi takes H, l[0:8] and m
+from the first 64 columns, and l[8:24] from the last 16; the second term of float16 x takes m and h, columns 32 to 80.
 """
 
 from triton.experimental import gluon
@@ -23,7 +23,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 from triton.language.extra.cuda import gdc_wait
 
-from mhc.operators.mhc_pre.triton.kernels.bf16_split import ORDER_1, ORDER_2, finite, split_bf16, split_fp16
+from mhc.operators.mhc_pre.triton.kernels.bf16_split import ORDER_1, ORDER_2, finite, split_bf16, two_bf16
 from mhc.operators.mhc_pre.triton.kernels.ring_sm90 import advance
 
 BT = gl.constexpr(64)
@@ -225,11 +225,11 @@ def operand(columns):
 
 
 @gluon.jit
-def no_psi(HALF: gl.constexpr):
+def no_psi(FLOAT16: gl.constexpr):
     """Sums of psi before the first tile, for `start_psi`."""
     wide = gl.zeros([COLS, 64], gl.float32, tall(64))
     narrow = gl.zeros([COLS, 16], gl.float32, tall(16))
-    if HALF:
+    if FLOAT16:
         return wide, narrow, gl.zeros([COLS, 32], gl.float32, tall(32)), narrow
     else:
         return wide, narrow, 0, 0
@@ -243,34 +243,35 @@ def start_psi(x, a0, a1, a2, sums, STEP: gl.constexpr):
     registers, STEP tokens at once, float16 as x0 + x1 / 2**8. x1 has sums of its own, for m and h of dh_mix; of an
     infinity it is NaN, which spoils only columns of psi that order 0 takes to NaN or infinity anyway.
     """
-    HALF: gl.constexpr = x.dtype == gl.float16
+    FLOAT16: gl.constexpr = x.dtype == gl.float16
     first, second, third, fourth = sums
     across = x.permute((1, 0))
-    x0 = gl.zeros([COLS, STEP], gl.bfloat16, operand(64))
-    x1 = gl.zeros([COLS, STEP], gl.bfloat16, operand(32)) if HALF else 0
+    x1 = 0
     for t in gl.static_range(0, BT, STEP):
-        before_0, before_1 = x0, x1
+        if t > 0:
+            before_0, before_1 = x0, x1
         x0 = across.slice(t, STEP, 1).load(operand(64))
-        if HALF:
-            x0, x1 = split_fp16(x0.to(gl.float32))
+        if FLOAT16:
+            x0, x1 = two_bf16(x0.to(gl.float32))
             x1 = gl.convert_layout(x1, operand(32), assert_trivial=True)
         h, l = a2.slice(t, STEP).slice(0, 16, 1), a2.slice(t, STEP).slice(16, 16, 1)
         first = warpgroup_mma(x0, a0.slice(t, STEP), first, is_async=True)
         second = warpgroup_mma(gl.convert_layout(x0, operand(16), assert_trivial=True), l, second, is_async=True)
-        if HALF:
+        if FLOAT16:
             third = warpgroup_mma(x1, a1.slice(t, STEP), third, is_async=True)
             fourth = warpgroup_mma(gl.convert_layout(x1, operand(16), assert_trivial=True), h, fourth, is_async=True)
         if t > 0:
-            sums, before_0, before_1 = _wait_psi((first, second, third, fourth), before_0, before_1, 4 if HALF else 2, HALF)
+            sums = (first, second, third, fourth)
+            sums, before_0, before_1 = _wait_psi(sums, before_0, before_1, 4 if FLOAT16 else 2, FLOAT16)
             first, second, third, fourth = sums
     return (first, second, third, fourth), x0, x1
 
 
 @gluon.jit
-def _wait_psi(sums, x0, x1, LEFT_OVER: gl.constexpr, HALF: gl.constexpr):
-    """Waits until so many products are on their way; x0, x1: what those before need."""
+def _wait_psi(sums, x0, x1, LEFT_OVER: gl.constexpr, FLOAT16: gl.constexpr):
+    """Waits until at most LEFT_OVER products still run; x0, x1: left operands of those that must have ended."""
     first, second, third, fourth = sums
-    if HALF:
+    if FLOAT16:
         first, second, third, fourth, x0, x1 = warpgroup_mma_wait(LEFT_OVER, deps=[first, second, third, fourth, x0, x1])
     else:
         first, second, x0 = warpgroup_mma_wait(LEFT_OVER, deps=[first, second, x0])
@@ -278,9 +279,9 @@ def _wait_psi(sums, x0, x1, LEFT_OVER: gl.constexpr, HALF: gl.constexpr):
 
 
 @gluon.jit
-def end_psi(sums, x0, x1, HALF: gl.constexpr):
+def end_psi(sums, x0, x1, FLOAT16: gl.constexpr):
     """The sums, once all products are done."""
-    sums, x0, x1 = _wait_psi(sums, x0, x1, 0, HALF)
+    sums, x0, x1 = _wait_psi(sums, x0, x1, 0, FLOAT16)
     return sums
 
 
@@ -305,12 +306,13 @@ def _store_columns(
     d = d0 + k % BD
     c = gl.arange(0, sums.shape[1], layout=gl.SliceLayout(0, layout)) - first
     on = ((i < n) & (d < D))[:, None] & ((c >= 0) & (c < count))[None, :]
-    gl.store(psi + ((row + c)[None, :] * K + (i * D + d)[:, None]), sums, on)
+    gl.store(psi + row * K.to(gl.int64) + (c.to(gl.int64)[None, :] * K + (i * D + d)[:, None]), sums, on)
 
 
 @gluon.jit
-def store_psi(psi, sums, part, parts, K, D, i0, d0, n: gl.constexpr, BD: gl.constexpr, HALF: gl.constexpr):
-    """Writes psi[part]; of float16 x psi[parts + part] too, from x1: h where m of x0 is, m where l is, zeros for h."""
+def store_psi(psi, sums, part, parts, K, D, i0, d0, n: gl.constexpr, BD: gl.constexpr, FLOAT16: gl.constexpr):
+    """Writes psi[part]. For float16 x also psi[parts + part], of x1: h in the rows of order 1, m in those of order 2, zeros
+    in those of order 0."""
     M: gl.constexpr = n * n + 2 * n
     L: gl.constexpr = min(M, 8)
     first, second, third, fourth = sums
@@ -319,7 +321,7 @@ def store_psi(psi, sums, part, parts, K, D, i0, d0, n: gl.constexpr, BD: gl.cons
     _store_columns(to, first, 32, M, M, K, D, i0, d0, n, BD)
     _store_columns(to, first, 24, L, 2 * M, K, D, i0, d0, n, BD)
     _store_columns(to, second, 0, M - 8, 2 * M + 8, K, D, i0, d0, n, BD)
-    if HALF:
+    if FLOAT16:
         to = psi + (parts + part).to(gl.int64) * 3 * M * K
         _store_columns(to, gl.zeros_like(third), 0, M, 0, K, D, i0, d0, n, BD)
         _store_columns(to, third, 24, L, M, K, D, i0, d0, n, BD)
@@ -365,13 +367,13 @@ def _consume(
     OVERLAP: gl.constexpr,
 ):
     """Tiles WHO, WHO + 2, ...: dx goes out through the slot of x."""
-    HALF: gl.constexpr = x_s.dtype == gl.float16
+    FLOAT16: gl.constexpr = x_s.dtype == gl.float16
     swizzle: gl.constexpr = x_s.type.layout.swizzle_byte_width
     flat: gl.constexpr = gl.NVMMASharedLayout(swizzle, 16, 2)
     half: gl.constexpr = gl.NVMMASharedLayout(64, 16, 2)
     # while the first tiles are on their way
     make_rights(phi, gamma, right_0, right_2, right_1, right_3, ready, K, D, i0, d0, WHO, n, HAS_GAMMA, BD)
-    sums = no_psi(HALF)
+    sums = no_psi(FLOAT16)
     slot = WHO
     left_slot = WHO
     phase = 0
@@ -389,8 +391,8 @@ def _consume(
         a1 = left_s.index(left_slot * 3 + 1)
         a2 = left_s.index(left_slot * 3 + 2)
         sums, x0, x1 = start_psi(x2, a0, a1, a2, sums, 32)
-        if HALF:  # registers do not hold its terms beside dx
-            sums = end_psi(sums, x0, x1, HALF)
+        if FLOAT16:  # registers do not hold its terms beside dx
+            sums = end_psi(sums, x0, x1, FLOAT16)
         out = start_dx(h, c, x2, g_s.index(slot), a0, a1, a2, right_0, right_2, right_1, right_3, NS, BD)
         # while the products run: the next tile's rows, and the slot of the last one, whose dx has been read by now
         h = row_values(h_pre, t0 - 2 * splits * BT, N, i0, n, NS, BD)
@@ -398,8 +400,8 @@ def _consume(
         if j > WHO:
             tma.store_wait(0)
             mbarrier.arrive(empty.index(last))
-        if not HALF:
-            sums = end_psi(sums, x0, x1, HALF)
+        if not FLOAT16:
+            sums = end_psi(sums, x0, x1, FLOAT16)
         out = warpgroup_mma_wait(0, deps=[out])
         mbarrier.arrive(free.index(left_slot))
         left_slot += 2
@@ -414,7 +416,7 @@ def _consume(
             slot -= STAGES
             phase ^= 1
     tma.store_wait(0)
-    store_psi(psi, sums, split * 2 + WHO, splits * 2, K, D, i0, d0, n, BD, HALF)
+    store_psi(psi, sums, split * 2 + WHO, splits * 2, K, D, i0, d0, n, BD, FLOAT16)
 
 
 @gluon.jit
@@ -441,9 +443,11 @@ def hopper_streams_kernel(
     LEFTS: gl.constexpr,
     OVERLAP: gl.constexpr,
 ):
-    """dx, and psi [2 * splits, 3M, K] over this program's tokens. x, dx: descriptors of [n, N, D], blocks [NS, 64, BD];
-    dh_in: of [N, D], blocks [64, BD]; left: of [N, 96], blocks [64, 32]. Programs are (columns, streams, splits).
-    OVERLAP: starts before the gates have ended."""
+    """dx, and psi [2 * splits, 3M, K] over this program's tokens, for float16 x twice as many parts.
+
+    x, dx: descriptors of [n, N, D], blocks [NS, 64, BD]; dh_in: of [N, D], blocks [64, BD]; left: of [N, 96], blocks
+    [64, 32]. Programs are (columns, streams, splits). OVERLAP: starts before the gates have ended.
+    """
     d0 = gl.program_id(0) * BD
     i0 = gl.program_id(1) * NS
     split = gl.program_id(2)

@@ -13,7 +13,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
 
-from mhc.operators.mhc_pre.triton.kernels.bf16_split import ORDER_1, ORDER_2, finite, split_fp16
+from mhc.operators.mhc_pre.triton.kernels.bf16_split import ORDER_1, ORDER_2, finite, two_bf16
 from mhc.operators.mhc_pre.triton.kernels.ring_sm90 import advance, barriers
 
 BT = gl.constexpr(64)
@@ -87,7 +87,7 @@ def _multiply(
     STAGES: gl.constexpr,
 ):
     """Partition of a warp group: half of the program's columns."""
-    HALF: gl.constexpr = x_s.dtype == gl.float16
+    FLOAT16: gl.constexpr = x_s.dtype == gl.float16
     ACC_A: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, CA, 16])
     X: gl.constexpr = gl.DotOperandLayout(0, ACC_A, 2)
     a0 = gl.zeros([COLS, CA], gl.float32, layout=ACC_A)
@@ -103,8 +103,8 @@ def _multiply(
     for _ in range(first, last):
         mbarrier.wait(full.index(slot), phase)
         x = x_s.index(slot * 2 + WHO).permute((1, 0)).load(X)  # [COLS, BT]
-        if HALF:
-            x, x1 = split_fp16(x.to(gl.float32))
+        if FLOAT16:
+            x, x1 = two_bf16(x.to(gl.float32))
             a1 = warpgroup_mma(x1, a_s.index(slot * 3), a1, is_async=True)
             a2 = warpgroup_mma(x1, a_s.index(slot * 3 + 1), a2, is_async=True)
             if CB > 0:

@@ -411,9 +411,9 @@ def sum_psi(
     half: gl.constexpr = gl.NVMMASharedLayout(64, 16, 2)
     side = gl.arange(0, 2, layout=gl.SliceLayout(0, P))
     at = rows + gl.arange(0, BT, layout=gl.SliceLayout(1, P))[:, None] * 8 + side[None, :] * 4
-    HALF: gl.constexpr = x_s.dtype == gl.float16
+    FLOAT16: gl.constexpr = x_s.dtype == gl.float16
     xs = x_s._reinterpret(x_s.dtype, [STAGES, BT, COLS], flat)
-    sums = no_psi(HALF)
+    sums = no_psi(FLOAT16)
     slot = 0
     phase = 0
     if OVERLAP:
@@ -429,11 +429,11 @@ def sum_psi(
         mbarrier.wait(full.index(slot), phase)
         a0 = left_s.index(place * 3)._reinterpret(gl.bfloat16, [BT, 64], half)
         a1, a2 = left_s.index(place * 3 + 1), left_s.index(place * 3 + 2)
-        sums, x0, x1 = start_psi(xs.index(slot), a0, a1, a2, sums, 16 if HALF else 32)
-        sums = end_psi(sums, x0, x1, HALF)
+        sums, x0, x1 = start_psi(xs.index(slot), a0, a1, a2, sums, 16 if FLOAT16 else 32)
+        sums = end_psi(sums, x0, x1, FLOAT16)
         mbarrier.arrive(seen.index(slot), count=1)
         slot, phase = advance(slot, phase, STAGES)
-    store_psi(psi, sums, split, splits, K, D, 0, d0, n, BD, HALF)
+    store_psi(psi, sums, split, splits, K, D, 0, d0, n, BD, FLOAT16)
 
 
 @gluon.jit
@@ -541,6 +541,7 @@ def resident_backward_kernel(
 ):
     """dx, psi [GROUPS, 3M, K] and sums [GROUPS * G, M + 3] for the tiles split, split + GROUPS, ... of each group.
 
+    For float16 x psi has twice as many parts.
     x, dx: descriptors of [n, N, D], blocks [NS, 64, BD]; dh_in: of [N, D], blocks [64, BD]. words: what the programs
     send one another, per group STAGES tiles of [64, G, 4] and of 64 rows. OVERLAP: starts while words are being cleared.
     """

@@ -21,7 +21,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from mhc.operators.mhc_pre.triton.kernels.bf16_split import add_orders, split_bf16, split_fp16
+from mhc.operators.mhc_pre.triton.kernels.bf16_split import add_orders, split_bf16, two_bf16
 from mhc.operators.mhc_pre.triton.kernels.ring_sm90 import advance, barriers
 
 BK = gl.constexpr(64)
@@ -145,7 +145,7 @@ def _multiply(
 ):
     """Partition of a warp group: half of the tile's tokens."""
     part_ptr, x_s, a_s, b_s, full, empty, row, r, block, split, first, last, N, K = both
-    HALF: gl.constexpr = x_s.dtype == gl.float16
+    FLOAT16: gl.constexpr = x_s.dtype == gl.float16
     ROWS: gl.constexpr = BT // 2
     ACC_A: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, CA, 16])
     X: gl.constexpr = gl.DotOperandLayout(0, ACC_A, 2)
@@ -155,7 +155,7 @@ def _multiply(
     if CB > 0:
         ACC_B: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 4 * CB, 16])
         b = gl.zeros([ROWS, 4 * CB], gl.float32, layout=ACC_B)
-        below = b  # of x1: its products with the first term of phi belong to the second of x0, and so on
+        below = b  # products of x1: those with w0 are of order 1, those with w1 of order 2
     squares = gl.zeros([ROWS], gl.float32, layout=gl.SliceLayout(1, X))
     k = gl.arange(0, BK, layout=gl.SliceLayout(0, X))[None, :] - (r * K) % 8
     slot = 0
@@ -166,8 +166,8 @@ def _multiply(
         if PACK > 1:  # the tokens before and behind are in the same row of the tensor that is loaded
             x = gl.where((j * BK + k >= 0) & (j * BK + k < K), x, gl.zeros_like(x))
         v = x.to(gl.float32)
-        if HALF:
-            x, x1 = split_fp16(v)
+        if FLOAT16:
+            x, x1 = two_bf16(v)
         # h_mix += x @ w.T
         a0 = warpgroup_mma(x, a_s.index(slot * 3).permute((1, 0)), a0, is_async=True)
         a1 = warpgroup_mma(x, a_s.index(slot * 3 + 1).permute((1, 0)), a1, is_async=True)
@@ -175,7 +175,7 @@ def _multiply(
         if CB > 0:
             x_b = gl.convert_layout(x, gl.DotOperandLayout(0, ACC_B, 2))
             b = warpgroup_mma(x_b, b_s.index(slot).permute((1, 0)), b, is_async=True)
-        if HALF:
+        if FLOAT16:
             a1 = warpgroup_mma(x1, a_s.index(slot * 3).permute((1, 0)), a1, is_async=True)
             a2 = warpgroup_mma(x1, a_s.index(slot * 3 + 1).permute((1, 0)), a2, is_async=True)
             if CB > 0:
@@ -183,7 +183,7 @@ def _multiply(
                 below = warpgroup_mma(x1_b, b_s.index(slot).permute((1, 0)), below, is_async=True)
         # squares += x * x
         squares += gl.sum(v * v, 1)
-        if CB > 0 and HALF:
+        if CB > 0 and FLOAT16:
             a0, a1, a2, b, below = warpgroup_mma_wait(0, deps=[a0, a1, a2, b, below])
         elif CB > 0:
             a0, a1, a2, b = warpgroup_mma_wait(0, deps=[a0, a1, a2, b])
@@ -198,7 +198,7 @@ def _multiply(
     _store(part_ptr, add_orders(a0, a1, a2), row, m0, m0 + CA, N, split, r, M, PACK, SPLITS, WIDTH)
     if CB > 0:
         b0, b1, b2 = _terms(b, CB)
-        if HALF:
+        if FLOAT16:
             c0, c1, _ = _terms(below, CB)
             b1 += c0
             b2 += c1
