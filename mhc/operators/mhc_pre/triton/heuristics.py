@@ -217,8 +217,9 @@ def backward_schedule(problem: Problem, mode: str | None = None) -> BackwardSche
         splits = balanced_splits(-(-D // (128 // streams)), -(-N // 64), chip.cores)
         return BackwardSchedule(mode=mode, **gates, **tile, rows=96, stages=4 if streams == 1 else 5, splits=splits)
     if mode == "resident" and (cut := resident_groups(problem)) is not None:
+        _, groups = cut
         stages = (chip.shared - 64 * 1024) // (2 * 64 * (128 + 128 // streams))  # x and dh_in of a tile
-        return BackwardSchedule(mode=mode, **gates, **tile, rows=32, stages=stages, splits=cut[1])
+        return BackwardSchedule(mode=mode, **gates, **tile, rows=32, stages=stages, splits=groups)
     return _streams(problem, gates)
 
 

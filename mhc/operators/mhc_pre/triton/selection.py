@@ -186,12 +186,15 @@ def _resident_backward(problem: Problem) -> Support:
 
 def _one_pass_pays(problem: Problem) -> bool:
     cut = resident_groups(problem)
-    if cut is None or cut[0] < ONE_PASS_GROUP or problem.N < ONE_PASS_TOKENS:
+    if cut is None:
+        return False
+    group, _ = cut
+    if group < ONE_PASS_GROUP or problem.N < ONE_PASS_TOKENS:
         return False
     if problem.dtype == torch.float16 and problem.n > 2:  # psi, of two terms of x, is one warp group's work
         return False
     cores = problem.chip.cores
-    return problem.N <= ONE_PASS_TOKENS_IDLE or 3 * (cores // cut[0]) * cut[0] >= 2 * cores
+    return problem.N <= ONE_PASS_TOKENS_IDLE or 3 * (cores // group) * group >= 2 * cores
 
 
 def _many_streams(problem: Problem) -> bool:
@@ -251,7 +254,8 @@ BACKWARD = (
         supports=_resident_backward,
         preferred=_one_pass_pays,
         serves=_RESIDENT_BACKWARD,
-        reason=f"for N >= {ONE_PASS_TOKENS} and D >= 4096 for n = 2, else {32 * ONE_PASS_GROUP}: x and dh_in are read once;"
+        reason=f"for N >= {ONE_PASS_TOKENS} and D >= {64 * ONE_PASS_GROUP} for n = 2, else {32 * ONE_PASS_GROUP}:"
+        " x and dh_in are read once;"
         f" where D / 32 programs (n = 2: D / 64) leave more than a third of the device idle, up to N ="
         f" {ONE_PASS_TOKENS_IDLE}; float16 only for n = 2",
     ),

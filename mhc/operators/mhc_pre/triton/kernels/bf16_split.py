@@ -85,7 +85,10 @@ def add_orders(acc0, acc1, acc2):
 
 @triton.jit
 def two_bf16(v):
-    """float16 values, widened, as v0 + v1 / 2**8, both bfloat16, exactly; v1 of an infinity is NaN. Not interpreted."""
+    """float16 values, widened: the first two terms of `split_bf16`, which are all, without its care for infinities.
+
+    v1 of an infinity is NaN. For compiled kernels, in whose loops that care costs.
+    """
     v0 = v.to(tl.bfloat16)
     return v0, ((v - v0.to(tl.float32)) * 256.0).to(tl.bfloat16)
 

@@ -4,9 +4,9 @@
 
 dh_mix comes as `bwd_gemm` has it, [N, 3, MP], in terms of order 0, 1 and 2. A program multiplies 128 columns of x,
 transposed, by CA + CB rows of psi, in two pieces, since the sides of a product are powers of two. float16 x is in two
-terms, x1 of it one order below x0. Rows of x that are no
-multiple of 16 bytes are taken PACK at a time, as in `fwd_hopper_sm90`: the tokens of a program are PACK apart, and begin
-SHIFT elements after an address that the tensor memory accelerator takes.
+terms, x1 of it one order below x0. Rows of x that are no multiple of 16 bytes are taken PACK at a time, as in
+`fwd_hopper_sm90`: the tokens of a program are PACK apart, and begin SHIFT elements after an address that the tensor
+memory accelerator takes.
 """
 
 from triton.experimental import gluon
