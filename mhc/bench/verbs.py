@@ -12,6 +12,7 @@ import click
 import torch
 
 from mhc.commands import Commands
+from mhc.environment import environment
 from mhc.implementation import DEVICES
 
 RESULTS = Path("docs/results")
@@ -42,6 +43,13 @@ def hardware(device: str) -> str:
     if device == "cuda" and torch.cuda.is_available():
         return torch.cuda.get_device_name()
     return "CPU" if device == "cpu" else device
+
+
+def setting() -> str:
+    """Return the day, the CUDA device, and versions: the line at the head of a page of times."""
+    properties, packages = torch.cuda.get_device_properties(), environment().packages
+    tools = f"torch {torch.__version__}, Triton {packages['triton']}, TileLang {packages['tilelang']}"
+    return f"{today()} (UTC), {properties.name}, {properties.multi_processor_count} SM, {tools}, CUDA {torch.version.cuda}"
 
 
 def whole(*names: str, least: int = 1, help: str, **more: Any) -> Option:

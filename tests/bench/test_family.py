@@ -52,8 +52,11 @@ def test_mhc_pre_has_its_backward_from_saved_tensors() -> None:
 
 def test_what_raises_is_shown_and_the_rest_is_measured() -> None:
     kernel = load("mhc_post.triton-interpreted")
-    lines = list(family.rows([kernel], TINY, CPU, 4.3, lambda call: 1 / 0))
+    said: dict[str, None] = {}
+    lines = list(family.rows([kernel], TINY, CPU, 4.3, lambda call: 1 / 0, raised=said.setdefault))
     assert {line[4] for line in lines} == {"ZeroDivisionError"}
+    assert f"\n- {kernel.name}, backward: ZeroDivisionError: division by zero\n" in family.failures(said)
+    assert family.failures({}) == ""
 
 
 def test_what_is_rounded_lower_is_named() -> None:

@@ -11,8 +11,6 @@ from mhc.bench import verbs
 from mhc.bench.kernels import table
 from mhc.bench.kernels.contenders import measure
 from mhc.bench.kernels.record import COMPILE, DEFAULT_SHAPES, GOLDEN, Row, Shape, Timing
-from mhc.bench.verbs import today
-from mhc.environment import environment
 from mhc.fuzz.cli.options import load_all
 from mhc.implementation import Implementation
 from mhc.operators.mhc_pre.registry import IMPLEMENTATIONS
@@ -62,7 +60,7 @@ def kernels(shapes: tuple[Shape, ...], specs: tuple[str, ...], no_compile: bool,
 
     rows: list[Row] = []
     text = ""
-    setting = _setting(DEVICE)
+    setting = verbs.setting()
     for shape in shapes or DEFAULT_SHAPES:
         row = measure(shape, implementations, DEVICE, compiled=not no_compile, on_timing=show)
         if row.error is not None:
@@ -90,13 +88,3 @@ def _load_all(specs: Sequence[str], device: str) -> list[Implementation]:
 
 def _environment_fits(implementation: Implementation) -> bool:
     return all(environ.get(name) == value for name, value in implementation.env.items())
-
-
-def _setting(device: torch.device) -> str:
-    """Return day, GPU and versions."""
-    where = device.type
-    if where == "cuda":
-        properties = torch.cuda.get_device_properties(device)
-        where = f"{properties.name}, {properties.multi_processor_count} SM"
-    triton, cuda = environment().packages["triton"], torch.version.cuda or "none"
-    return f"{today()} (UTC), {where}, torch {torch.__version__}, Triton {triton}, CUDA {cuda}"

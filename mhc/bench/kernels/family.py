@@ -5,7 +5,7 @@ implementation's `precision` says what it rounds lower.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -41,6 +41,7 @@ SIZES = (
 )
 _FEW = {"B0": 1, "B1": 64}  # tokens at which errors are measured: their bounds take a thousand bytes an element
 _SEED = 20250101
+_LONGEST = 160  # characters of an exception's message that are shown
 _HEAD = ("operator", "stage", "shape", "implementation", "ms", "once", "error / bound", "rounds lower")
 
 
@@ -147,8 +148,12 @@ def rows(
     milliseconds: Callable[[Call], float] = meter.milliseconds,
     *,
     compiled: bool = True,
+    raised: Callable[[str], object] = lambda line: None,
 ) -> Iterator[list[str]]:
-    """Yield a row of the page for each stage and contender of one operator. A kernel's exception is shown in its place."""
+    """Yield a row of the page for each stage and contender of one operator.
+
+    An exception's type is shown in place of a time, and `raised` is called with who raised it and its first line.
+    """
     table = kernels[0].table
     own = axes(table, sizes)
     tensors = draw(table, own, device)
@@ -168,6 +173,8 @@ def rows(
                     took = f"{milliseconds(prepare()):.4f}"
             except (Exception, Refused) as error:
                 took = type(error).__name__
+                said = (str(error).strip().splitlines() or [""])[0]
+                raised(f"{name}, {stage}: {took}: {said[:_LONGEST]}".rstrip(": "))
             lower = ", ".join(f"{what} in {how}" for what, how in by_name[name].precision.items()) if name in by_name else ""
             yield [table.name, stage, shape, name, took, least, errors.get(name, {}).get(stage, ""), lower]
 
@@ -181,16 +188,22 @@ def found_here(names: Sequence[str]) -> dict[str, list[Implementation]]:
     return {name: kernels for name, kernels in chosen.items() if kernels}
 
 
-def page(found: Sequence[Sequence[str]], rate: float) -> str:
+def page(found: Sequence[Sequence[str]], raised: Collection[str], setting: str, rate: float) -> str:
     """Return the page."""
-    head = f"# Hyper-connections, measured side by side\n\n{verbs.today()} (UTC), {verbs.hardware('cuda')}\n\n"
+    head = f"# Hyper-connections, measured side by side\n\n{setting}\n\n"
     legend = (
         f"    {verbs.command()}\n\n"
         "Median of `triton.testing.do_bench`, ms; storage is bfloat16. Shapes are the operator's axes.\n"
         f"*once* is every tensor read or written once, at {rate:g} TB/s. *error / bound* is the largest at 64 tokens.\n"
         "A `hc_pre` is `mhc_pre` with Sinkhorn on h_res and without the tensors that a backward needs.\n\n"
     )
-    return f"{head}{legend}{aligned(list(_HEAD), found)}\n"
+    return f"{head}{legend}{aligned(list(_HEAD), found)}\n{failures(raised)}"
+
+
+def failures(raised: Collection[str]) -> str:
+    """Return the list of what raised, or nothing."""
+    lines = ["", "What raised, and the first line of its message:", "", *(f"- {line}" for line in raised), ""]
+    return "\n".join(lines) if raised else ""
 
 
 @click.command()
@@ -210,12 +223,15 @@ def family(names: tuple[str, ...], no_compile: bool, bandwidth: float, write: bo
     verbs.refuse_unknown(names, dict.fromkeys(OPERATORS), "operator")
     if not torch.cuda.is_available():
         raise click.UsageError("kernels are measured on a GPU alone, and PyTorch sees no CUDA device here")
-    shown, found = verbs.Page(RESULTS, write=write), []
+    shown, found, setting = verbs.Page(RESULTS, write=write), [], verbs.setting()
+    raised: dict[str, None] = {}  # each line once
     for kernels in found_here(names or OPERATORS).values():
-        for sizes in SIZES:
-            if fits(kernels[0].table, sizes):
-                for row in rows(kernels, sizes, torch.device("cuda"), bandwidth, compiled=not no_compile):
-                    shown.show("  ".join(row))
-                    found.append(row)
-                shown.write(page(found, bandwidth))
-    shown.finish(page(found, bandwidth), 0)
+        table = kernels[0].table
+        sizes_of = {tuple(axes(table, sizes).items()): sizes for sizes in SIZES if fits(table, sizes)}  # Sinkhorn has no C
+        for sizes in sizes_of.values():
+            lines = rows(kernels, sizes, torch.device("cuda"), bandwidth, compiled=not no_compile, raised=raised.setdefault)
+            for row in lines:
+                shown.show("  ".join(row))
+                found.append(row)
+            shown.write(page(found, raised, setting, bandwidth))
+    shown.finish(page(found, raised, setting, bandwidth), 0)
