@@ -70,13 +70,29 @@ def test_the_backward_reads_x_once_where_that_is_faster(N: int, n: int, D: int, 
     assert default_kernel(triton.BACKWARD, Problem(N, n, D, torch.float16, H200)) == half
 
 
+@pytest.mark.parametrize(
+    ("N", "n", "D", "mode", "half"),
+    [
+        (8192, 4, 4096, "resident", "resident"),
+        (4096, 3, 4096, "resident", "resident"),
+        (8192, 1, 4096, "resident", "hopper"),
+        (2048, 4, 2048, "resident", "hopper"),
+        (2048, 4, 1280, "hopper", "hopper"),
+        (2047, 4, 4096, "hopper", "hopper"),
+    ],
+)
+def test_the_forward_reads_x_once_where_that_is_faster(N: int, n: int, D: int, mode: str, half: str) -> None:
+    assert default_kernel(triton.FORWARD, Problem(N, n, D, torch.bfloat16, H200)) == mode
+    assert default_kernel(triton.FORWARD, Problem(N, n, D, torch.float16, H200)) == half
+
+
 def test_a_row_that_does_not_serve_says_why() -> None:
     problem = Problem(8192, 8, 4096, torch.float16, H200)
     assert default_kernel(triton.FORWARD, problem) == "hopper"
     assert default_kernel(triton.BACKWARD, problem) == "wide_hopper"
     reason = unsupported(triton.FORWARD, "resident", problem)
     assert reason is not None
-    assert reason.startswith("resident is for bfloat16 on sm_90, n at most 4, n * D at least 1821")
+    assert reason.startswith("resident is for bfloat16 and float16 on sm_90, n at most 4, n * D at least 1821")
     assert reason.endswith("was float16, n = 8, D = 4096")
 
 

@@ -20,11 +20,13 @@ from mhc import (
     mhc_forward_pre_triton_optimized,
     reference,
 )
+from mhc.case import with_tensor
 from mhc.fuzz.check.check import check
 from mhc.fuzz.worker.client import WorkerClient
 from mhc.operators.mhc_pre.device import Chip
 from mhc.operators.mhc_pre.selection import Problem, pinned, problem_of
 from mhc.operators.mhc_pre.triton.constraints import unfit
+from mhc.operators.mhc_pre.triton.forward import AGAIN
 from mhc.operators.mhc_pre.triton.heuristics import backward_plan, backward_schedule, forward_schedule
 from mhc.operators.mhc_pre.triton.implementations import TRITON, TRITON_INTERPRETED
 from mhc.operators.mhc_pre.triton.schedule import SPACE
@@ -99,6 +101,13 @@ SM_90_CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "resident n=3": ({"forward_mode": "resident"}, {"B": 1, "S": 17, "n": 3, "D": 768}),
     "resident n=4": ({"forward_mode": "resident"}, {"B": 2, "S": 600, "n": 4, "D": 512}),
     "resident, no gamma": ({"forward_mode": "resident"}, {"B": 1, "S": 130, "n": 4, "D": 1024, "absent": {"gamma"}}),
+    "resident, float16 n=1": ({"forward_mode": "resident"}, {"B": 1, "S": 70, "n": 1, "D": 2048, "dtype": "float16"}),
+    "resident, float16 n=2": ({"forward_mode": "resident"}, {"B": 3, "S": 11, "n": 2, "D": 1024, "dtype": "float16"}),
+    "resident, float16 n=3, no gamma": (
+        {"forward_mode": "resident"},
+        {"B": 1, "S": 130, "n": 3, "D": 768, "dtype": "float16", "absent": {"gamma"}},
+    ),
+    "resident, float16 n=4": ({"forward_mode": "resident"}, {"B": 2, "S": 600, "n": 4, "D": 512, "dtype": "float16"}),
     "hopper n=1": ({"backward_mode": "hopper"}, {"B": 1, "S": 65, "n": 1, "D": 8}),
     "hopper n=3": ({"backward_mode": "hopper"}, {"B": 1, "S": 2100, "n": 3, "D": 136}),
     "hopper n=4": ({"backward_mode": "hopper"}, {"B": 7, "S": 19, "n": 4, "D": 520}),
@@ -185,6 +194,17 @@ def test_modes_of_sm_90_are_right_and_deterministic(name: str) -> None:
         ]
 
 
+@pytest.mark.skipif(not ON_CUDA or torch.cuda.get_device_capability() != (9, 0), reason="needs a GPU of sm_90")
+def test_rows_that_float16_terms_do_not_hold_are_made_again() -> None:
+    plain = scaled_case(B=1, S=130, n=4, D=1024, dtype="float16")
+    wide = with_tensor(with_tensor(plain, "phi", kind="column_scaled"), "gamma", kind="column_scaled")
+    for case, same in ((plain, False), (wide, True), (with_tensor(wide, "x", kind="sparse"), True)):
+        observation, _, verdicts = judged(TRITON, replace(case, schedules={TRITON.name: {"forward_mode": "resident"}}))
+        assert not failing(verdicts)
+        again = observed(TRITON, replace(case, schedules={TRITON.name: dict(AGAIN)}))
+        assert (bits(observation.outputs["h_mix"]) == bits(again.outputs["h_mix"])) is same
+
+
 _ROW = torch.linspace(1.0, 2.0, 25, dtype=torch.float64)
 ROWS_IN_DOUBT = {
     "neither": (_ROW, _ROW),
@@ -261,7 +281,7 @@ def test_what_a_schedule_cannot_serve_is_refused_with_the_reason() -> None:
         "float64 has no bfloat16 terms": (replace(case, dtype="float64"), {"forward_presplit": True}),
         "backward_mode wide is for bfloat16 and float16, was float32": (case, {"backward_mode": "wide"}),
         "backward_mode hopper is for bfloat16 and float16 on sm_90": (case, {"backward_mode": "hopper"}),
-        "forward_mode resident is for bfloat16 on sm_90": (case, {"forward_mode": "resident"}),
+        "forward_mode resident is for bfloat16 and float16 on sm_90": (case, {"forward_mode": "resident"}),
         "forward_mode whole is for float32": (replace(case, dtype="float16"), {"forward_mode": "whole"}),
         "forward_mode whole, the default of float32, takes": (case, {"forward_block_k": 64}),
         "forward_block_tokens * columns of phi must be at most 8192 there, was 16384": (

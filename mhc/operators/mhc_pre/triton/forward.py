@@ -29,6 +29,16 @@ from mhc.operators.mhc_pre.triton.launcher import Launch, Program, Tiles, can_ov
 from mhc.operators.mhc_pre.triton.schedule import ForwardSchedule
 from mhc.operators.mhc_pre.triton.selection import forward_pieces, packed_columns, packed_rows, resident
 
+AGAIN: Mapping[str, ScheduleValue] = {
+    "forward_mode": "fused",
+    "forward_block_tokens": 64,
+    "forward_block_k": 64,
+    "forward_finish_d": 64,
+    "forward_warps": 4,
+    "forward_stages": 3,
+}
+"""The cut of the launch that makes again what float16 terms do not hold. Larger tiles take minutes to compile, and spill."""
+
 
 @lru_cache(maxsize=4096)
 def program(
@@ -46,36 +56,12 @@ def program(
     problem = Problem(N, n, D, dtype, chip(device))
     plan = forward_plan(problem, dict(schedule))
     overlap = plan.overlap and can_overlap(device)
-    fused = plan.mode == "fused"
     if plan.mode == "resident":
         return _resident(problem, has_gamma, norm_eps, hc_eps, overlap, pinned=bool(schedule))
     if plan.mode == "hopper":
         return _hopper(problem, plan, has_gamma, norm_eps, hc_eps, overlap, pinned=bool(schedule))
-    if fused:
-        return Program(
-            (
-                Launch(
-                    fused_kernel,
-                    (triton.cdiv(N, plan.block_tokens), 1, 1),
-                    plan.warps,
-                    ("x", "phi", "gamma", "alpha", "bias", *OUTPUTS),
-                    (
-                        *(N, D, K),
-                        norm_eps,
-                        hc_eps,
-                        n,
-                        has_gamma,
-                        K % plan.block_k == 0,
-                        plan.block_tokens,
-                        power_of_2(M, 16, 512),
-                        plan.block_k,
-                        plan.finish_d,
-                        plan.stages,
-                    ),
-                ),
-            ),
-            pinned=bool(schedule),
-        )
+    if plan.mode == "fused":
+        return Program((_fused(problem, plan, has_gamma, norm_eps, hc_eps),), pinned=bool(schedule))
     accumulator = torch.float64 if dtype == torch.float64 else torch.float32
     steps = []
     pitch = triton.cdiv(K, 64) * 64
@@ -124,6 +110,32 @@ def program(
     if plan.presplit:
         scratch["w"] = 3 * M * pitch, torch.bfloat16
     return Program(tuple(steps), scratch, pinned=bool(schedule))
+
+
+def _fused(
+    problem: Problem, plan: ForwardSchedule, has_gamma: bool, norm_eps: float, hc_eps: float, marks: int = 0
+) -> Launch:
+    """Return the launch that is a whole forward. marks: it runs where one of so many `marks` is not 0; 0: always."""
+    return Launch(
+        fused_kernel,
+        (triton.cdiv(problem.N, plan.block_tokens), 1, 1),
+        plan.warps,
+        ("x", "phi", "gamma", "alpha", "bias", *OUTPUTS, "marks" if marks else "phi"),
+        (
+            *(problem.N, problem.D, problem.K),
+            norm_eps,
+            hc_eps,
+            problem.n,
+            marks,
+            has_gamma,
+            problem.K % plan.block_k == 0,
+            plan.block_tokens,
+            power_of_2(problem.M, 16, 512),
+            plan.block_k,
+            plan.finish_d,
+            plan.stages,
+        ),
+    )
 
 
 def _finish(problem: Problem, plan: ForwardSchedule, width: int, norm_eps: float, hc_eps: float, overlap: bool) -> Launch:
@@ -199,8 +211,15 @@ def _hopper(
 
 
 def _resident(problem: Problem, has_gamma: bool, norm_eps: float, hc_eps: float, overlap: bool, *, pinned: bool) -> Program:
-    """Return the launches that read x once: phi * gamma into terms, then all else in one cooperative kernel; x is dense."""
-    from mhc.operators.mhc_pre.triton.kernels.fwd_persistent_sm90 import resident_kernel, split_resident_kernel  # noqa: PLC0415  Gluon, sm_90 only
+    """Return the launches that read x once: phi * gamma into terms, then all else in one cooperative kernel; x is dense.
+
+    float16 has a third, which makes all again where a row of phi * gamma is beyond its terms.
+    """
+    from mhc.operators.mhc_pre.triton.kernels.fwd_persistent_sm90 import (  # noqa: PLC0415  Gluon, sm_90 only
+        resident_kernel,
+        split_resident_kernel,
+        split_scaled_kernel,
+    )
 
     cut = resident(problem)
     assert cut is not None, "refused before"
@@ -208,19 +227,33 @@ def _resident(problem: Problem, has_gamma: bool, norm_eps: float, hc_eps: float,
     tiles = triton.cdiv(N, T)
     ring = min(16, triton.cdiv(tiles, cut.groups))  # 16: at least twice the slots
     words = cut.groups * ring * cut.group * T * 32
-    block = 16 if K <= 8192 else 32  # small: the launch behind it waits for the last of its programs
-    split = Launch(
-        split_resident_kernel,
-        (K // block, 1, 1),
-        block // 8,
-        ("phi", "gamma", "w", "shares"),
-        (K, words, n, has_gamma, block, overlap),
-    )
+    scratch = {"w": (K * 64, problem.dtype), "shares": (words, torch.int32)}
+    behind = []
+    if problem.dtype == torch.float16:
+        scratch |= {"back": (64 * cut.group, torch.float32), "marks": (2 * cut.group, torch.int32)}
+        split = Launch(
+            split_scaled_kernel,
+            (cut.group * cut.chunks * cut.chunk // 128, 1, 1),
+            8,
+            ("phi", "gamma", "w", "back", "marks", "shares"),
+            (K, D, words, n, cut.width, cut.chunk, cut.chunks // 2, 128, has_gamma, overlap),
+        )
+        again = forward_plan(problem, AGAIN)
+        behind.append(_fused(problem, again, has_gamma, norm_eps, hc_eps, marks=2 * cut.group))
+    else:
+        block = 16 if K <= 8192 else 32  # small: the launch behind it waits for the last of its programs
+        split = Launch(
+            split_resident_kernel,
+            (K // block, 1, 1),
+            block // 8,
+            ("phi", "gamma", "w", "shares"),
+            (K, words, n, has_gamma, block, overlap),
+        )
     rest = Launch(
         resident_kernel,
         (cut.groups * cut.group, 1, 1),
         4,
-        ("x", "w", "shares", "alpha", "bias", *OUTPUTS),
+        ("x", "w", "back" if behind else "w", "shares", "alpha", "bias", *OUTPUTS),
         (
             *(N, D, K, tiles, norm_eps, hc_eps),
             *(n, cut.group, power_of_2(triton.cdiv(T, cut.group), 1, T), cut.groups, cut.width, T, cut.chunk, cut.chunks),
@@ -234,7 +267,7 @@ def _resident(problem: Problem, has_gamma: bool, norm_eps: float, hc_eps: float,
         together=True,
         tiles={0: Tiles((N, K), (K, 1), (T, cut.chunk), 128)},
     )
-    return Program((split, rest), {"w": (K * 64, torch.bfloat16), "shares": (words, torch.int32)}, pinned=pinned)
+    return Program((split, rest, *behind), scratch, pinned=pinned)
 
 
 @on_its_device

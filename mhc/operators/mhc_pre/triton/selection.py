@@ -14,8 +14,8 @@ from mhc.operators.mhc_pre.selection import TWO_TERMS_FROM, Kernel, Problem, Sup
 # Of x: products without tensor cores, whose three bfloat16 terms lose digits of a float32 that is subnormal.
 WHOLE = frozenset({torch.float32, torch.float64})
 SHORT = frozenset({torch.bfloat16, torch.float16})
-# Tokens, and elements of x, from which the start of the resident kernel pays.
-RESIDENT_TOKENS, RESIDENT_ELEMENTS = 1024, 1 << 23
+# Tokens, and elements of x, from which the start of the resident kernel pays; for float16 it has one more launch.
+RESIDENT_TOKENS, RESIDENT_ELEMENTS, RESIDENT_ELEMENTS_FP16 = 2048, 1 << 24, 3 << 24
 # Tokens from which the hopper forward is faster.
 HOPPER_TOKENS = 512
 # For n = 1, 2, 3, 4: columns of each stream that a program owns, columns of a piece, and pieces.
@@ -43,7 +43,7 @@ class Resident:
 def resident(problem: Problem) -> Resident | None:
     """Return the resident kernel's cut; None where it does not serve the problem."""
     n, D, chip = problem.n, problem.D, problem.chip
-    if chip.capability != 90 or problem.dtype != torch.bfloat16 or n > 4 or problem.K < TWO_TERMS_FROM:
+    if chip.capability != 90 or problem.dtype not in SHORT or n > 4 or problem.K < TWO_TERMS_FROM:
         return None
     width, chunk, chunks = RESIDENT_CUTS[n]
     group = D // width
@@ -140,7 +140,7 @@ def held_columns(n: int, D: int, shared: int) -> Held | None:
 
 
 _RESIDENT = (
-    f"bfloat16 on sm_90, n at most 4, n * D at least {TWO_TERMS_FROM}, D a multiple of"
+    f"bfloat16 and float16 on sm_90, n at most 4, n * D at least {TWO_TERMS_FROM}, D a multiple of"
     f" {', '.join(str(width) for width, _, _ in RESIDENT_CUTS.values())} for n = 1, 2, 3, 4 and at most {RESIDENT_GROUP}"
     " times that"
 )
@@ -197,6 +197,11 @@ def _one_pass_pays(problem: Problem) -> bool:
     return problem.N <= ONE_PASS_TOKENS_IDLE or 3 * (cores // group) * group >= 2 * cores
 
 
+def _resident_pays(problem: Problem) -> bool:
+    elements = RESIDENT_ELEMENTS_FP16 if problem.dtype == torch.float16 else RESIDENT_ELEMENTS
+    return problem.N >= RESIDENT_TOKENS and elements <= problem.N * problem.K
+
+
 def _many_streams(problem: Problem) -> bool:
     return problem.n >= WIDE_STREAMS or (problem.n >= WIDE_STREAMS_OF_MANY and problem.N >= WIDE_TOKENS)
 
@@ -212,9 +217,10 @@ FORWARD = (
     Kernel(
         "resident",
         supports=_resident,
-        preferred=lambda one: one.N >= RESIDENT_TOKENS and one.N * one.K >= RESIDENT_ELEMENTS,
+        preferred=_resident_pays,
         serves=_RESIDENT,
-        reason=f"for N >= {RESIDENT_TOKENS} and N K >= 2^{RESIDENT_ELEMENTS.bit_length() - 1}: x is read once;"
+        reason=f"for N >= {RESIDENT_TOKENS} and N K >= 2^{RESIDENT_ELEMENTS.bit_length() - 1}"
+        f" (float16: {RESIDENT_ELEMENTS_FP16 >> 24} * 2^24): x is read once;"
         " for less, its start costs more than reading x twice",
     ),
     Kernel(

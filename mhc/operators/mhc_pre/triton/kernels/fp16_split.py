@@ -30,7 +30,7 @@ INFINITY = tl.constexpr(float("inf"))
 
 
 @triton.jit
-def _size(v):
+def absolute(v):
     """Of each element; NaN is infinite, compared apart since the interpreter warns of one in a maximum."""
     return tl.where(v == v, tl.abs(v), INFINITY)
 
@@ -38,7 +38,7 @@ def _size(v):
 @triton.jit
 def sizes(v, on, axis: tl.constexpr):
     """Of the elements that are `on` the largest size, the smallest, and the smallest that is not 0."""
-    size = _size(v)
+    size = absolute(v)
     top = tl.max(tl.where(on, size, 0.0), axis)
     return top, tl.min(tl.where(on, size, INFINITY), axis), tl.min(tl.where(on & (size > 0), size, INFINITY), axis)
 
@@ -46,7 +46,7 @@ def sizes(v, on, axis: tl.constexpr):
 @triton.jit
 def large(v, on, top, axis: tl.constexpr):
     """How many elements that are `on` are 2**-10 of the largest or more, top [rows, 1] or [1, columns]."""
-    return tl.sum(tl.where(on & (_size(v) >= top * 2.0**-10), 1, 0), axis)
+    return tl.sum(tl.where(on & (absolute(v) >= top * 2.0**-10), 1, 0), axis)
 
 
 @triton.jit

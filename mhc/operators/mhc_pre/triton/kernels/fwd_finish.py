@@ -187,12 +187,14 @@ def fused_kernel(
     inv_ptr,
     mix_ptr,
     pre_ptr,
+    mark_ptr,
     N,
     D,
     K,
     norm_eps: tl.float64,
     hc_eps: tl.float64,
     n: tl.constexpr,
+    MARKS: tl.constexpr,
     HAS_GAMMA: tl.constexpr,
     EVEN: tl.constexpr,
     BT: tl.constexpr,
@@ -201,7 +203,14 @@ def fused_kernel(
     BD: tl.constexpr,
     STAGES: tl.constexpr,
 ):
-    """The whole forward of BT tokens in one program: for few tokens, where a launch costs more than the traffic."""
+    """The whole forward of BT tokens in one program: for few tokens, where a launch costs more than the traffic.
+
+    MARKS: it runs where one of so many is not 0; 0: always.
+    """
+    if MARKS:
+        i = tl.arange(0, 64)
+        if tl.max(tl.load(mark_ptr + i, mask=i < MARKS, other=0), 0) == 0:
+            return
     t = tl.program_id(0).to(tl.int64) * BT + tl.arange(0, BT)  # [BT]
     inside_t = t < N
     m = tl.arange(0, MP)

@@ -13,7 +13,9 @@ The shares go through the words of `exchange_sm90`. All programs must run at the
 
 w is the sum of two bfloat16 terms, w0 + w1 / 2**8: an error of 2**-17 |w|, inside the bound 6 sqrt(K) 2**-24 from
 K = 1821 on. Rows of w0 and w1 are separate rows of the product, and w1's count only where they are finite: w0 decides
-the class of a result.
+the class of a result. Where x is float16, so are the terms of w, w0 + w1 / 2**11: each row of a half of a program's columns
+has a factor of its own (`fp16_split`), and a row with an element that has too few digits then is marked. Where there is a
+mark, one more launch makes all outputs again.
 
 OVERLAP: the loads of x begin while w is still being split.
 
@@ -36,6 +38,7 @@ from triton.language.extra.cuda import gdc_wait
 
 from mhc.operators.mhc_pre.triton.kernels.bf16_split import ORDER_1, split_bf16
 from mhc.operators.mhc_pre.triton.kernels.exchange_sm90 import complete, request, send
+from mhc.operators.mhc_pre.triton.kernels.fp16_split import ODD, ORDER, SPREAD, absolute, scale_fp16, split_fp16
 from mhc.operators.mhc_pre.triton.kernels.fwd_finish import sigmoid
 
 
@@ -58,22 +61,93 @@ def split_resident_kernel(
     """
     if OVERLAP:
         tl.extra.cuda.gdc_launch_dependents()
-    block = tl.program_id(0)
+    k = tl.program_id(0) * BLOCK
+    w = load_rows(phi_ptr, gamma_ptr, k, K, n, HAS_GAMMA, BLOCK)
+    w0, w1, _ = split_bf16(w)
+    store_terms(w_ptr, k, w0, w1, BLOCK)
+    clear(part_ptr, words)
+
+
+@triton.jit
+def load_rows(phi_ptr, gamma_ptr, k, K, n: tl.constexpr, HAS_GAMMA: tl.constexpr, C: tl.constexpr):
+    """phi * gamma [32, C] of C columns from k on, by places; 0 where a place is empty."""
     place = tl.arange(0, 32)
     row = tl.where(place < 8, place, place - 8 + n)
-    inside = tl.where(place < 8, place < n, row < n * n + 2 * n)
-    k = block * BLOCK + tl.arange(0, BLOCK)
-    w = tl.load(phi_ptr + row.to(tl.int64)[:, None] * K + k[None, :], mask=inside[:, None], other=0.0)  # [32, BLOCK]
+    inside = tl.where(place < 8, place < n, row < n * n + 2 * n)[:, None]
+    columns = k + tl.arange(0, C)
+    w = tl.load(phi_ptr + row.to(tl.int64)[:, None] * K + columns[None, :], mask=inside, other=0.0)
     if HAS_GAMMA:
-        w *= tl.load(gamma_ptr + k)[None, :]
-    w0, w1, _ = split_bf16(w)
-    terms = tl.reshape(tl.join(w0, w1), (4, 8, BLOCK // 16, 2, 4, 2, 2))  # a g, step h q l, r
-    terms = tl.reshape(tl.permute(terms, (2, 0, 1, 4, 3, 6, 5)), (64 * BLOCK,))  # step a g q h r l
-    tl.store(w_ptr + block.to(tl.int64) * (64 * BLOCK) + tl.arange(0, 64 * BLOCK), terms)
+        w *= tl.load(gamma_ptr + columns)[None, :]
+    return w
+
+
+@triton.jit
+def store_terms(w_ptr, k, w0, w1, C: tl.constexpr):
+    """Stores two terms [32, C] of columns from k on, a multiple of 16, as `split_resident_kernel` says."""
+    terms = tl.reshape(tl.join(w0, w1), (4, 8, C // 16, 2, 4, 2, 2))  # a g, step h q l, r
+    terms = tl.reshape(tl.permute(terms, (2, 0, 1, 4, 3, 6, 5)), (64 * C,))  # step a g q h r l
+    tl.store(w_ptr + k.to(tl.int64) * 64 + tl.arange(0, 64 * C), terms)
+
+
+@triton.jit
+def clear(part_ptr, words):
+    """Sets the workspace of the shares to zero, all programs together."""
     zeros = tl.zeros([1024], tl.int32)
-    for start in range(block * 1024, words, tl.num_programs(0) * 1024):
+    for start in range(tl.program_id(0) * 1024, words, tl.num_programs(0) * 1024):
         at = start + tl.arange(0, 1024)
         tl.store(part_ptr + at, zeros, mask=at < words)
+
+
+@triton.jit
+def split_scaled_kernel(
+    phi_ptr,
+    gamma_ptr,
+    w_ptr,
+    back_ptr,
+    mark_ptr,
+    part_ptr,
+    K,
+    D,
+    words,
+    n: tl.constexpr,
+    W: tl.constexpr,
+    C: tl.constexpr,
+    HALF: tl.constexpr,
+    PIECE: tl.constexpr,
+    HAS_GAMMA: tl.constexpr,
+    OVERLAP: tl.constexpr,
+):
+    """The same in float16 terms: a program splits PIECE columns of a half of program g's, HALF chunks.
+
+    back_ptr[2 g + half, place] is the reciprocal of a row's factor; mark_ptr[2 g + half] is not 0 where a row has an
+    element that the terms do not hold.
+    """
+    if OVERLAP:
+        tl.extra.cuda.gdc_launch_dependents()
+    part = tl.program_id(0) // (HALF * C // PIECE)
+    piece = tl.program_id(0) % (HALF * C // PIECE)
+    first = part % 2 * HALF
+    top = tl.zeros([32, C], tl.float32)
+    some = tl.full([32, C], float("inf"), tl.float32)
+    for c in tl.static_range(HALF):
+        w = load_rows(phi_ptr, gamma_ptr, chunk_start(part // 2, first + c, D, W, C), K, n, HAS_GAMMA, C)
+        size = absolute(w)
+        top, some = tl.maximum(top, size), tl.minimum(some, tl.where(size > 0, size, float("inf")))
+    top, some = tl.max(top, 1)[:, None], tl.min(some, 1)[:, None]
+    factor, back, mark = scale_fp16(top, some, some, True)
+    if piece == 0:
+        tl.store(back_ptr + part * 32 + tl.arange(0, 32)[:, None], back)
+        tl.store(mark_ptr + part, tl.max(tl.max(mark & (ODD | SPREAD), 1), 0))
+    k = chunk_start(part // 2, first + piece * PIECE // C, D, W, C) + piece * PIECE % C
+    w0, w1 = split_fp16(load_rows(phi_ptr, gamma_ptr, k, K, n, HAS_GAMMA, PIECE) * factor)
+    store_terms(w_ptr, k, w0, w1, PIECE)
+    clear(part_ptr, words)
+
+
+@triton.jit
+def chunk_start(g, c, D, W: tl.constexpr, C: tl.constexpr):
+    """The first column of chunk c of program g: its columns of stream after stream."""
+    return (c * C // W) * D + g * W + (c * C) % W
 
 
 @gluon.jit
@@ -100,7 +174,7 @@ def load_tiles(
         mbarrier.expect(full.index(slot), T * C * NC * 2)
         token = (q + j * GROUPS) * T
         for c in gl.static_range(NC):
-            column = (c * C // W) * D + g * W + (c * C) % W
+            column = chunk_start(g, c, D, W, C)
             tma.async_copy_global_to_shared(x_desc, [token, column], full.index(slot), ring.index(slot * NC + c))
 
 
@@ -141,12 +215,12 @@ def project_tiles(
     A: gl.constexpr = gl.DotOperandLayout(0, MMA, 2)
     X: gl.constexpr = gl.BlockedLayout([1, 8], [4, 8], [4, 1], [1, 0])
     first: gl.constexpr = half * (NC // 2)
+    LOW: gl.constexpr = ORDER if ring.dtype == gl.float16 else ORDER_1
     if OVERLAP:
         gdc_wait()
     w = ()
     for c in gl.static_range(NC // 2):
-        column = ((first + c) * C // W) * D + g * W + ((first + c) * C) % W
-        w = w + (load_w(w_ptr, column, C, A),)
+        w = w + (load_w(w_ptr, chunk_start(g, first + c, D, W, C), C, A),)
     for j in range(steps):
         slot = j % SLOTS
         mbarrier.wait(full.index(slot), (j // SLOTS) & 1)
@@ -162,9 +236,9 @@ def project_tiles(
             squares += v * v
         squares = gl.sum(squares, 1)  # [T]
         acc = warpgroup_mma_wait(0, deps=(acc,))
-        # w0's row + w1's / 2**8
+        # w0's row + w1's / 2**8, or / 2**11
         high, low = gl.split(gl.permute(gl.reshape(acc, (4, 2, 8, T)), (0, 2, 3, 1)))
-        low = gl.reshape(low, (32, T)) * ORDER_1
+        low = gl.reshape(low, (32, T)) * LOW
         h = gl.reshape(high, (32, T)) + gl.where(gl.abs(low) < float("inf"), low, 0.0)
         mbarrier.wait(sent.index(j & 1), ((j >> 1) & 1) ^ 1)
         sums.index((j & 1) * 2 + half).store(h)
@@ -176,6 +250,7 @@ def project_tiles(
 def publish_tiles(
     odd: gl.constexpr,
     part_ptr,
+    back_ptr,
     sums,
     squares_of,
     summed,
@@ -186,6 +261,7 @@ def publish_tiles(
     G: gl.constexpr,
     T: gl.constexpr,
     RING: gl.constexpr,
+    SCALED: gl.constexpr,
     OVERLAP: gl.constexpr,
 ):
     """Partition of one warp: the program's share of every other tile, to all programs of the group."""
@@ -194,10 +270,18 @@ def publish_tiles(
     place = gl.arange(0, 32, layout=gl.SliceLayout(0, P))
     if OVERLAP:
         gdc_wait()
+    if SCALED:
+        back0 = gl.load(back_ptr + 2 * g * 32 + place)[None, :]
+        back1 = gl.load(back_ptr + (2 * g + 1) * 32 + place)[None, :]
     for i in range((steps + 1 - odd) // 2):
         j = 2 * i + odd
         mbarrier.wait(summed.index(odd), i & 1)
-        h = sums.index(2 * odd).permute((1, 0)).load(P) + sums.index(2 * odd + 1).permute((1, 0)).load(P)  # [T, 32]
+        h0 = sums.index(2 * odd).permute((1, 0)).load(P)  # [T, 32]
+        h1 = sums.index(2 * odd + 1).permute((1, 0)).load(P)
+        if SCALED:
+            h = h0 * back0 + h1 * back1
+        else:
+            h = h0 + h1
         squares = squares_of.index(2 * odd).load(gl.SliceLayout(1, P)) + squares_of.index(2 * odd + 1).load(
             gl.SliceLayout(1, P)
         )
@@ -339,6 +423,7 @@ def combine_tiles(
 def resident_kernel(
     x_desc,
     w_ptr,
+    back_ptr,
     part_ptr,
     alpha_ptr,
     bias_ptr,
@@ -368,7 +453,11 @@ def resident_kernel(
     SMALL_REGS: gl.constexpr,
     OVERLAP: gl.constexpr,
 ):
-    """The whole forward for the tiles q, q + GROUPS, ... of group q, columns of program g."""
+    """The whole forward for the tiles q, q + GROUPS, ... of group q, columns of program g.
+
+    back_ptr: of `split_scaled_kernel`, where x is float16.
+    """
+    SCALED: gl.constexpr = x_desc.dtype == gl.float16
     q = gl.program_id(0) // G
     g = gl.program_id(0) % G
     steps = (tiles - q + GROUPS - 1) // GROUPS
@@ -427,8 +516,14 @@ def resident_kernel(
                 (1, w_ptr, ring, sums, squares_of, full, summed, sent, g, D, steps, n, W, T, C, NC, SLOTS, OVERLAP),
             ),
             (load_tiles, (x_desc, ring, full, empty, q, g, D, steps, GROUPS, W, T, C, NC, SLOTS)),
-            (publish_tiles, (0, part_ptr, sums, squares_of, summed, sent, q, g, steps, G, T, RING, OVERLAP)),
-            (publish_tiles, (1, part_ptr, sums, squares_of, summed, sent, q, g, steps, G, T, RING, OVERLAP)),
+            (
+                publish_tiles,
+                (0, part_ptr, back_ptr, sums, squares_of, summed, sent, q, g, steps, G, T, RING, SCALED, OVERLAP),
+            ),
+            (
+                publish_tiles,
+                (1, part_ptr, back_ptr, sums, squares_of, summed, sent, q, g, steps, G, T, RING, SCALED, OVERLAP),
+            ),
             (
                 write_small,
                 (
