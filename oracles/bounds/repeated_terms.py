@@ -7,7 +7,7 @@ repeats add up like R, not like sqrt(R). docs/tolerances.md, "Equal terms", deri
 import torch
 from torch import Tensor
 
-from mhc.oracles.bounds.rounding import LAMBDA, indicator
+from mhc.oracles.bounds.rounding import LAMBDA
 
 _CERTAIN = LAMBDA**2
 """LAMBDA sqrt(L) >= L for up to this many terms."""
@@ -27,9 +27,8 @@ def longest(terms: Tensor, dim: int) -> Tensor | None:
     if terms.shape[-1] < 2 or terms.numel() == 0:
         return None
     here, before = terms[..., 1:], terms[..., :-1]
-    if (
-        float((indicator(here - before) - indicator(here)).min()) >= 0
-    ):  # the common case: no neighbours are equal, or they are 0
+    equal = torch.eq(here, before, out=torch.empty(here.shape, dtype=here.dtype, device=here.device)).mul_(here).aminmax()
+    if float(equal.min) == 0.0 == float(equal.max):  # the common case: no neighbours are equal, or they are 0
         return None
     same = (here == before) & (here != 0)
     if not same.any():

@@ -55,7 +55,7 @@ def test_what_raises_is_shown_and_the_rest_is_measured() -> None:
     said: dict[str, None] = {}
     lines = list(family.rows([kernel], TINY, CPU, 4.3, lambda call: 1 / 0, raised=said.setdefault))
     assert {line[4] for line in lines} == {"ZeroDivisionError"}
-    assert f"\n- {kernel.name}, backward: ZeroDivisionError: division by zero\n" in family.failures(said)
+    assert f"\n- mhc_post, 2,3,2,8, {kernel.name}, backward: ZeroDivisionError: division by zero\n" in family.failures(said)
     assert family.failures({}) == ""
 
 

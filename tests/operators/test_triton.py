@@ -196,9 +196,11 @@ def test_modes_of_sm_90_are_right_and_deterministic(name: str) -> None:
 
 @pytest.mark.skipif(not ON_CUDA or torch.cuda.get_device_capability() != (9, 0), reason="needs a GPU of sm_90")
 def test_rows_that_float16_terms_do_not_hold_are_made_again() -> None:
+    few = [scaled_case(B=1, S=130, n=n, D=D, dtype="float16") for n, D in ((1, 2048), (2, 1024), (3, 768))]
     plain = scaled_case(B=1, S=130, n=4, D=1024, dtype="float16")
     wide = with_tensor(with_tensor(plain, "phi", kind="column_scaled"), "gamma", kind="column_scaled")
-    for case, same in ((plain, False), (wide, True), (with_tensor(wide, "x", kind="sparse"), True)):
+    sparse = with_tensor(wide, "x", kind="sparse")
+    for case, same in (*((one, False) for one in (*few, plain)), (wide, True), (sparse, True)):
         observation, _, verdicts = judged(TRITON, replace(case, schedules={TRITON.name: {"forward_mode": "resident"}}))
         assert not failing(verdicts)
         again = observed(TRITON, replace(case, schedules={TRITON.name: dict(AGAIN)}))

@@ -147,6 +147,7 @@ SHARED: tuple[Job, ...] = (
     Job(BACKWARD, (1, 2048, 16, 64)),
     Job(BACKWARD, (2, 3, 16, 5), "float16"),
     Job(FORWARD, (2, 2048, 8, 2048), "float32"),
+    Job(FORWARD, MAIN, "float16"),
     Job(FORWARD, (2, 2048, 5, 1111), "float32"),
 )
 """Default schedules that the suite compiles every time, for every second target."""
@@ -188,7 +189,7 @@ RESIDENT: tuple[Job, ...] = tuple(
 """A backward that runs where it is pinned, on sm_90 alone."""
 
 MORE_DEFAULTS: tuple[Job, ...] = (
-    *both(MAIN, "float16"),
+    Job(BACKWARD, MAIN, "float16"),
     Job(BACKWARD, (4, 2048, 2, 4096), "float16"),
     *both(MAIN, "float32"),
     *both((2, 64, 4, 128)),

@@ -152,7 +152,7 @@ def rows(
 ) -> Iterator[list[str]]:
     """Yield a row of the page for each stage and contender of one operator.
 
-    An exception's type is shown in place of a time, and `raised` is called with who raised it and its first line.
+    An exception's type is shown in place of a time, and `raised` is called with a line that names the rest.
     """
     table = kernels[0].table
     own = axes(table, sizes)
@@ -174,7 +174,7 @@ def rows(
             except (Exception, Refused) as error:
                 took = type(error).__name__
                 said = (str(error).strip().splitlines() or [""])[0]
-                raised(f"{name}, {stage}: {took}: {said[:_LONGEST]}".rstrip(": "))
+                raised(f"{table.name}, {shape}, {name}, {stage}: {took}: {said[:_LONGEST]}".rstrip(": "))
             lower = ", ".join(f"{what} in {how}" for what, how in by_name[name].precision.items()) if name in by_name else ""
             yield [table.name, stage, shape, name, took, least, errors.get(name, {}).get(stage, ""), lower]
 

@@ -37,7 +37,8 @@ AGAIN: Mapping[str, ScheduleValue] = {
     "forward_warps": 4,
     "forward_stages": 3,
 }
-"""The cut of the launch that makes again what float16 terms do not hold. Larger tiles take minutes to compile, and spill."""
+"""The schedule of the launch that makes all outputs again where float16 terms are too coarse. Larger tiles take minutes to
+compile, and spill."""
 
 
 @lru_cache(maxsize=4096)
@@ -115,7 +116,7 @@ def program(
 def _fused(
     problem: Problem, plan: ForwardSchedule, has_gamma: bool, norm_eps: float, hc_eps: float, marks: int = 0
 ) -> Launch:
-    """Return the launch that is a whole forward. marks: it runs where one of so many `marks` is not 0; 0: always."""
+    """Return the launch that is a whole forward. marks: how many it reads, to return at once if all are 0; 0 for none."""
     return Launch(
         fused_kernel,
         (triton.cdiv(problem.N, plan.block_tokens), 1, 1),
@@ -213,7 +214,7 @@ def _hopper(
 def _resident(problem: Problem, has_gamma: bool, norm_eps: float, hc_eps: float, overlap: bool, *, pinned: bool) -> Program:
     """Return the launches that read x once: phi * gamma into terms, then all else in one cooperative kernel; x is dense.
 
-    float16 has a third, which makes all again where a row of phi * gamma is beyond its terms.
+    float16 has a third, which makes all outputs again where a row of phi * gamma is marked.
     """
     from mhc.operators.mhc_pre.triton.kernels.fwd_persistent_sm90 import (  # noqa: PLC0415  Gluon, sm_90 only
         resident_kernel,

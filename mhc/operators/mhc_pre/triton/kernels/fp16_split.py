@@ -1,7 +1,7 @@
 """float32 rows on float16 tensor cores, for the compiler and the interpreter alike.
 
-A row of float32 (a token's dh_mix, or a column of phi * gamma) is multiplied by a power of two that takes its largest
-element into [2**14, 2**15), and each element becomes
+A row of float32 (a token's dh_mix, a column of phi * gamma, or, in the resident forward, a part of a row of it) is
+multiplied by a power of two that takes its largest element into [2**14, 2**15), and each element becomes
 
     v = h + l / 2**11        h, l float16, each rounded to nearest, off by at most 2**-23 |v|, or 2**-36
 
