@@ -45,11 +45,13 @@ def hardware(device: str) -> str:
     return "CPU" if device == "cpu" else device
 
 
-def setting() -> str:
-    """Return the day, the CUDA device, and versions: the line at the head of a page of times."""
-    properties, packages = torch.cuda.get_device_properties(), environment().packages
+def setting(device: str) -> str:
+    """Return the day, the device and versions: the line at the head of a page of times."""
+    where, packages = hardware(device), environment().packages
+    if device == "cuda":
+        where += f", {torch.cuda.get_device_properties().multi_processor_count} SM"
     tools = f"torch {torch.__version__}, Triton {packages['triton']}, TileLang {packages['tilelang']}"
-    return f"{today()} (UTC), {properties.name}, {properties.multi_processor_count} SM, {tools}, CUDA {torch.version.cuda}"
+    return f"{today()} (UTC), {where}, {tools}, CUDA {torch.version.cuda or 'none'}"
 
 
 def whole(*names: str, least: int = 1, help: str, **more: Any) -> Option:

@@ -60,7 +60,7 @@ def kernels(shapes: tuple[Shape, ...], specs: tuple[str, ...], no_compile: bool,
 
     rows: list[Row] = []
     text = ""
-    setting = verbs.setting()
+    setting = verbs.setting(DEVICE.type)
     for shape in shapes or DEFAULT_SHAPES:
         row = measure(shape, implementations, DEVICE, compiled=not no_compile, on_timing=show)
         if row.error is not None:

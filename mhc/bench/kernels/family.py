@@ -223,7 +223,7 @@ def family(names: tuple[str, ...], no_compile: bool, bandwidth: float, write: bo
     verbs.refuse_unknown(names, dict.fromkeys(OPERATORS), "operator")
     if not torch.cuda.is_available():
         raise click.UsageError("kernels are measured on a GPU alone, and PyTorch sees no CUDA device here")
-    shown, found, setting = verbs.Page(RESULTS, write=write), [], verbs.setting()
+    shown, found, setting = verbs.Page(RESULTS, write=write), [], verbs.setting("cuda")
     raised: dict[str, None] = {}  # each line once
     for kernels in found_here(names or OPERATORS).values():
         table = kernels[0].table
