@@ -214,7 +214,7 @@ def test_a_run_prints_writes_and_exits_0(
     assert text in result.output
     assert f"    python -m mhc.bench kernels {' '.join(arguments)}\n" in text
     assert cells(text, "1,2,2,3")[0][1:3] == ["0.2500", "0.2500"]
-    assert f" (UTC), cpu, torch {torch.__version__}, Triton " in text
+    assert f" (UTC), CPU, torch {torch.__version__}, Triton " in text
 
 
 def test_a_kernel_that_raises_is_a_row_that_says_so_and_exit_1(kernels: Path, on_cpu: None) -> None:
