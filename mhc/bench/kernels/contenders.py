@@ -11,7 +11,7 @@ from torch import Tensor
 from mhc.bench.kernels import meter
 from mhc.bench.kernels.accuracy import COPIES, allowed, deviations
 from mhc.bench.kernels.meter import Call
-from mhc.bench.kernels.record import COMPILE, GOLDEN, STAGES, Row, Shape, Timing
+from mhc.bench.kernels.record import COMPILE, GOLDEN, STAGES, Row, Shape, Timing, first_line
 from mhc.case import default_case
 from mhc.implementation import Implementation, Refused
 from mhc.operators.mhc_pre import formula
@@ -72,7 +72,7 @@ def measure(
             tensors = draw(shape, device)
             wanted = _tolerances(tensors) if need <= free else None
         except Exception as error:
-            return Row(shape=shape, error=_line(error))
+            return Row(shape=shape, error=first_line(error))
         for contender in _contenders(shape, implementations, tensors, compiled=compiled):
             timings.append(_measure_one(contender, wanted))
             on_timing(shape, timings[-1])
@@ -133,11 +133,7 @@ def _measure_one(contender: Contender, wanted: _Tolerances | None) -> Timing:
             accuracy=accuracy,
         )
     except Exception as error:  # whatever a kernel raises is a result, not an end
-        return Timing(**who, error=_line(error))
-
-
-def _line(error: Exception) -> str:
-    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+        return Timing(**who, error=first_line(error))
 
 
 def _contenders(

@@ -18,7 +18,7 @@ from mhc.adapters import kernels as kernels_of
 from mhc.bench import verbs
 from mhc.bench.kernels import meter
 from mhc.bench.kernels.meter import Call
-from mhc.bench.kernels.record import STAGES
+from mhc.bench.kernels.record import STAGES, first_line
 from mhc.bench.markdown import aligned
 from mhc.case import default_case, with_tensor
 from mhc.fuzz.check.check import check
@@ -41,7 +41,7 @@ SIZES = (
 )
 _FEW = {"B0": 1, "B1": 64}  # tokens at which errors are measured: their bounds take a thousand bytes an element
 _SEED = 20250101
-_LONGEST = 160  # characters of an exception's message that are shown
+_LONGEST = 160  # characters of an exception's type and message that are shown
 _HEAD = ("operator", "stage", "shape", "implementation", "ms", "once", "error / bound", "rounds lower")
 
 
@@ -173,8 +173,7 @@ def rows(
                     took = f"{milliseconds(prepare()):.4f}"
             except (Exception, Refused) as error:
                 took = type(error).__name__
-                said = (str(error).strip().splitlines() or [""])[0]
-                raised(f"{table.name}, {shape}, {name}, {stage}: {took}: {said[:_LONGEST]}".rstrip(": "))
+                raised(f"{table.name}, {shape}, {name}, {stage}: {first_line(error)[:_LONGEST]}")
             lower = ", ".join(f"{what} in {how}" for what, how in by_name[name].precision.items()) if name in by_name else ""
             yield [table.name, stage, shape, name, took, least, errors.get(name, {}).get(stage, ""), lower]
 

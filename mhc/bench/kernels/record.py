@@ -110,3 +110,8 @@ class Row:
     @property
     def failed(self) -> bool:
         return self.error is not None or any(timing.error is not None for timing in self.timings)
+
+
+def first_line(error: BaseException) -> str:
+    """Return the type of an exception and the first line of its message."""
+    return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"

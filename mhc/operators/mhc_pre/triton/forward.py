@@ -231,16 +231,16 @@ def _resident(problem: Problem, has_gamma: bool, norm_eps: float, hc_eps: float,
     scratch = {"w": (K * 64, problem.dtype), "shares": (words, torch.int32)}
     behind = []
     if problem.dtype == torch.float16:
-        scratch |= {"back": (64 * cut.group, torch.float32), "marks": (2 * cut.group, torch.int32)}
+        halves, piece = 2 * cut.group, 128
+        scratch |= {"back": (32 * halves, torch.float32), "marks": (halves, torch.int32)}
         split = Launch(
             split_scaled_kernel,
-            (cut.group * cut.chunks * cut.chunk // 128, 1, 1),
+            (cut.group * cut.chunks * cut.chunk // piece, 1, 1),
             8,
             ("phi", "gamma", "w", "back", "marks", "shares"),
-            (K, D, words, n, cut.width, cut.chunk, cut.chunks // 2, 128, has_gamma, overlap),
+            (K, D, words, n, cut.width, cut.chunk, cut.chunks // 2, piece, has_gamma, overlap),
         )
-        again = forward_plan(problem, AGAIN)
-        behind.append(_fused(problem, again, has_gamma, norm_eps, hc_eps, marks=2 * cut.group))
+        behind.append(_fused(problem, forward_plan(problem, AGAIN), has_gamma, norm_eps, hc_eps, marks=halves))
     else:
         block = 16 if K <= 8192 else 32  # small: the launch behind it waits for the last of its programs
         split = Launch(

@@ -124,21 +124,21 @@ def split_scaled_kernel(
     """
     if OVERLAP:
         tl.extra.cuda.gdc_launch_dependents()
-    part = tl.program_id(0) // (HALF * C // PIECE)
-    piece = tl.program_id(0) % (HALF * C // PIECE)
-    first = part % 2 * HALF
+    PIECES: tl.constexpr = HALF * C // PIECE
+    part = tl.program_id(0) // PIECES
+    g = part // 2
     top = tl.zeros([32, C], tl.float32)
     some = tl.full([32, C], float("inf"), tl.float32)
     for c in tl.static_range(HALF):
-        w = load_rows(phi_ptr, gamma_ptr, chunk_start(part // 2, first + c, D, W, C), K, n, HAS_GAMMA, C)
+        w = load_rows(phi_ptr, gamma_ptr, chunk_start(g, part % 2 * HALF + c, D, W, C), K, n, HAS_GAMMA, C)
         size = absolute(w)
         top, some = tl.maximum(top, size), tl.minimum(some, tl.where(size > 0, size, float("inf")))
     top, some = tl.max(top, 1)[:, None], tl.min(some, 1)[:, None]
     factor, back, mark = scale_fp16(top, some, some, True)
-    if piece == 0:
+    if tl.program_id(0) % PIECES == 0:
         tl.store(back_ptr + part * 32 + tl.arange(0, 32)[:, None], back)
         tl.store(mark_ptr + part, tl.max(tl.max(mark & (ODD | SPREAD), 1), 0))
-    k = chunk_start(part // 2, first + piece * PIECE // C, D, W, C) + piece * PIECE % C
+    k = chunk_start(g, tl.program_id(0) % (2 * PIECES), D, W, PIECE)
     w0, w1 = split_fp16(load_rows(phi_ptr, gamma_ptr, k, K, n, HAS_GAMMA, PIECE) * factor)
     store_terms(w_ptr, k, w0, w1, PIECE)
     clear(part_ptr, words)
