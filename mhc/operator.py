@@ -37,6 +37,7 @@ __all__ = [
     "T",
     "TensorSpec",
     "Values",
+    "Wanted",
     "accumulation_dtype",
     "register",
 ]
@@ -113,6 +114,10 @@ class Regime:
     scalars: Mapping[str, float] = field(default_factory=dict)
 
 
+Wanted = tuple[TensorSpec, tuple[int, ...], torch.dtype]
+"""An argument with the shape and the dtype that it must have in a call."""
+
+
 @dataclass(frozen=True)
 class Operator:
     """An operator and its backward.
@@ -146,6 +151,8 @@ class Operator:
 
     `size_labels` are the symbols whose sizes reports show, by the words there; without them, the axes. `probe_sizes` are the
     sizes of the presence gate's probes, simplest first; without them, the gate chooses.
+
+    `wanted` keeps, by shape and dtype of the first input, what the arguments of a call must be (`mhc.arguments`).
     """
 
     name: str
@@ -179,6 +186,9 @@ class Operator:
     mutates: frozenset[str] = frozenset()
     intermediates: Callable[[], tuple[tuple[str, ...], ...]] = tuple
     described: bool = False
+    wanted: dict[tuple[torch.Size, torch.dtype], Mapping[str, Wanted]] = field(
+        init=False, compare=False, repr=False, default_factory=dict
+    )
 
     def __call__(self, *tensors: Tensor | None, **scalars: float) -> Any:
         """Return what the function returns of which the operator was declared, so that its file can still call it."""

@@ -369,8 +369,8 @@ HOST = (
         name="output_from_the_last_call",
         bug="the result is a workspace that the next call overwrites",
         hidden=True,
-        old="    outputs = empty_outputs(x, phi)\n",
-        new="    outputs = empty_outputs(x, phi)\n"
+        old="    outputs = empty_outputs(x)\n",
+        new="    outputs = empty_outputs(x)\n"
         "    kept = globals().setdefault('_LAST', {})\n"
         "    outputs['h_in'] = kept.setdefault((outputs['h_in'].shape, x.dtype), outputs['h_in'])\n",
     ),

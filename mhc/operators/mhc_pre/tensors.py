@@ -1,6 +1,7 @@
 """Tensors of a launch by name: arguments as kernels want them, and memory for what kernels write."""
 
 import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -17,6 +18,7 @@ _GUARDS: Any = torch._C._dynamo.guards
 OUTPUTS = tuple(spec.name for spec in PRE.outputs)
 
 _F = TypeVar("_F", bound=Callable[..., Any])
+_Sizes = tuple[int, ...]
 
 
 def on_its_device(function: _F) -> _F:
@@ -37,34 +39,20 @@ def frozen(schedule: Mapping[str, ScheduleValue] | None) -> tuple[tuple[str, Sch
     return tuple(sorted(schedule.items())) if schedule else ()
 
 
-def empty_strided(size: tuple[int, ...], stride: tuple[int, ...], like: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return uninitialised memory on the device of `like`, which must be the current one if it is a GPU."""
+def allocator(like: Tensor) -> Callable[[_Sizes, _Sizes, torch.dtype], Tensor]:
+    """Return what makes an uninitialised tensor of a shape, strides and dtype on the device of `like`.
+
+    A GPU must be the current one.
+    """
     if like.is_cuda:
-        return _GUARDS._empty_strided_cuda(size, stride, dtype)  # type: ignore[no-any-return]
-    return torch.empty_strided(size, stride, dtype=dtype, device=like.device)
+        return _GUARDS._empty_strided_cuda  # type: ignore[no-any-return]
+    return lambda shape, strides, dtype: torch.empty_strided(shape, strides, dtype=dtype, device=like.device)
 
 
-@functools.lru_cache(maxsize=4096)
-def _layouts(shape: torch.Size) -> tuple[tuple[str, tuple[int, ...], tuple[int, ...]], ...]:
-    """Return name, shape and strides of each output, in the order in which implementations return them."""
-    B, S, n, D = shape
-    M = n * n + 2 * n
-    return (
-        ("h_in", (B, S, D), (S * D, D, 1)),
-        ("h_post", (B, S, n), (S * n, n, 1)),
-        ("h_res", (B, S, n, n), (S * n * n, n * n, n, 1)),
-        ("inv_rms", (B, S), (S, 1)),
-        ("h_mix", (B, S, M), (S * M, M, 1)),
-        ("h_pre", (B, S, n), (S * n, n, 1)),
-    )
-
-
-def empty_outputs(x: Tensor, phi: Tensor) -> dict[str, Tensor]:
+def empty_outputs(x: Tensor) -> dict[str, Tensor]:
     """Return memory for the forward's outputs, in the order in which implementations return them."""
-    narrow, wide = x.dtype, phi.dtype
-    return {
-        name: empty_strided(size, stride, x, narrow if name == "h_in" else wide) for name, size, stride in _layouts(x.shape)
-    }
+    allocate = allocator(x)
+    return {name: allocate(*layout) for name, layout in _layouts(x.shape, x.dtype, "outputs").items()}
 
 
 def backward_tensors(given: Sequence[Tensor | None]) -> tuple[dict[str, Tensor], tuple[Tensor | None, ...]]:
@@ -75,11 +63,23 @@ def backward_tensors(given: Sequence[Tensor | None]) -> tuple[dict[str, Tensor],
     """
     present = [tensor for tensor in given if tensor is not None]
     tensors = dict(zip(PRE.backward_arguments, dense(*present), strict=False))  # only gamma, the last, may be absent
-    results = [
-        empty_strided(tuple(one.shape), one.stride(), one, one.dtype) if (one := tensors.get(name)) is not None else None
-        for name in PRE.forward_arguments
-    ]
-    gradients = {
-        f"d{name}": result for name, result in zip(PRE.forward_arguments, results, strict=True) if result is not None
-    }
-    return {"gamma": tensors["phi"], "dgamma": gradients["dphi"], **tensors, **gradients}, tuple(results)
+    x = tensors["x"]
+    allocate = allocator(x)
+    layouts = _layouts(x.shape, x.dtype, "gradients")
+    if "gamma" in tensors:
+        gradients = {name: allocate(*layout) for name, layout in layouts.items()}
+        return {**tensors, **gradients}, tuple(gradients.values())
+    gradients = {name: allocate(*layout) for name, layout in layouts.items() if name != "dgamma"}
+    standing = {"gamma": tensors["phi"], "dgamma": gradients["dphi"]}
+    return {**tensors, **gradients, **standing}, (*gradients.values(), None)
+
+
+@functools.lru_cache(maxsize=4096)
+def _layouts(shape: torch.Size, dtype: torch.dtype, results: str) -> dict[str, tuple[_Sizes, _Sizes, torch.dtype]]:
+    """Return shape, strides and dtype of the "outputs" or "gradients", dense, by name, for x of a shape and dtype."""
+    sizes = PRE.sizes(dict(zip(PRE.inputs[0].symbols, shape, strict=True)))
+    found = {}
+    for spec in getattr(PRE, results):
+        size = spec.shape(sizes)
+        found[spec.name] = size, tuple(math.prod(size[i + 1 :]) for i in range(len(size))), spec.dtype(dtype)
+    return found

@@ -50,7 +50,7 @@ def forward(
     inv_rms [B, S], h_mix [B, S, M] and h_pre [B, S, n] have phi's. Accumulates in phi's dtype. Takes checked arguments.
     """
     v = stored(x)
-    outputs = empty_outputs(v, phi)
+    outputs = empty_outputs(v)
     if x.numel() > 0:
         given = {"phi": phi, "alpha": alpha, "bias": bias}
         tensors = {"x": v, "gamma": weight(gamma, phi), **{name: one.contiguous() for name, one in given.items()}, **outputs}

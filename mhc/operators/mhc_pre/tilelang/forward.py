@@ -127,7 +127,7 @@ def forward(
         Refused: TileLang is absent or another version, or the device has no room for a schedule.
         BuildError: a program does not compile, or does not start.
     """
-    outputs = empty_outputs(x, phi)
+    outputs = empty_outputs(x)
     if x.numel() > 0:
         B, S, n, D = x.shape
         scalars = (float(norm_eps), float(hc_eps))

@@ -28,7 +28,7 @@ def forward(
     """Return (h_in, h_post, h_res, inv_rms, h_mix, h_pre) as `tilelang.cpu.forward`, with x on the CPU or a CUDA GPU."""
     device = x.get_device()
     v = x.contiguous() if x.is_cuda else stored(x)
-    outputs = empty_outputs(v, phi)
+    outputs = empty_outputs(v)
     if x.numel() > 0:
         given = {"phi": phi, "alpha": alpha, "bias": bias}
         tensors = {"x": v, "gamma": weight(gamma, phi), **{name: one.contiguous() for name, one in given.items()}, **outputs}

@@ -291,7 +291,7 @@ def forward(
     A tensor that is strided, or not at a multiple of 16 bytes, is copied first.
     Takes checked arguments. schedule pins what it names of `schedule.SPACE`; Refused where it cannot run.
     """
-    outputs = empty_outputs(x, phi)
+    outputs = empty_outputs(x)
     if x.numel() > 0:
         key = frozen(schedule)
         steps = program(x.shape, x.dtype, gamma is not None, float(norm_eps), float(hc_eps), x.get_device(), key)

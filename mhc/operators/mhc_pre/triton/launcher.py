@@ -16,7 +16,7 @@ from torch import Tensor
 from triton.runtime.errors import OutOfResources
 
 from mhc.implementation import Refused
-from mhc.operators.mhc_pre.tensors import empty_strided
+from mhc.operators.mhc_pre.tensors import allocator
 
 # HIP kernels are also specialised on the size of the storage behind a pointer, which a Launch does not know.
 REPLAY = torch.version.hip is None and not triton.knobs.runtime.interpret
@@ -193,7 +193,7 @@ class Program:
             Refused: a pinned schedule needs more shared memory, registers or threads than the device has.
         """
         first = next(iter(tensors.values()))
-        scratch = empty_strided((self.scratch_bytes,), (1,), first, torch.uint8) if self.scratch_bytes else None
+        scratch = allocator(first)((self.scratch_bytes,), (1,), torch.uint8) if self.scratch_bytes else None
         if not REPLAY:
             with numpy.errstate(all="ignore"):  # the interpreter computes in NumPy, which warns of every infinity
                 self._first(tensors, scratch)
