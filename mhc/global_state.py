@@ -292,6 +292,8 @@ def unchanged(stage: str, device_type: str) -> Iterator[list[Change]]:
             imports = len(sys.modules) > loaded  # an import may draw random numbers; the next call imports nothing
             for setting, original, was in zip(settings, originals, before, strict=True):
                 now = setting.read()
+                if now == was and was is original:
+                    continue
                 if now != was and not (imports and setting.stir is not None):
                     changes.append(Change(stage=stage, setting=setting.name, how=_how(setting, was, now)))
                 if now != original:

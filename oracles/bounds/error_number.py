@@ -253,7 +253,9 @@ class ErrorNumber:
         )
         product = after_cancellation(product, self, factor)
         product.reassociated = reassociation.of_product(self.value, factor.value, finite=finite)
-        product.distributed = reassociation.distributed(self.distributed, factor.distributed, self.value, factor.value)
+        product.distributed = reassociation.distributed(
+            self.distributed, factor.distributed, self.value, factor.value, finite=finite
+        )
         return product
 
     __rmul__ = __mul__

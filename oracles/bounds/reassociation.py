@@ -163,12 +163,14 @@ def in_matrix_product(a: Reassociated, b: Reassociated, partial: int) -> Reassoc
     return None if b is None else Later(lambda of_b: partial * of_b.sum(-2, keepdim=True), b)
 
 
-def distributed(a: Reassociated, b: Reassociated, a_value: Tensor, b_value: Tensor) -> Reassociated:
-    """Return |a * b| without the cancellation inside a factor that contains a matrix product; None without such a factor."""
+def distributed(a: Reassociated, b: Reassociated, a_value: Tensor, b_value: Tensor, *, finite: bool = False) -> Reassociated:
+    """Return |a * b| without the cancellation inside a factor that contains a matrix product; None without such a factor.
+
+    finite: as for `of_product`.
+    """
     if a is None and b is None:
         return None
+    size = torch.abs if finite else magnitude
     return Later(
-        lambda of_a, of_b: (magnitude(a_value) if of_a is None else of_a) * (magnitude(b_value) if of_b is None else of_b),
-        a,
-        b,
+        lambda of_a, of_b: (size(a_value) if of_a is None else of_a) * (size(b_value) if of_b is None else of_b), a, b
     )

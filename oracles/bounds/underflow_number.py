@@ -70,7 +70,7 @@ class UnderflowNumber(ErrorNumber):
             return cls(value, torch.zeros_like(value), dtype)
         if propagated is None:
             propagated = torch.zeros((), dtype=torch.float64, device=value.device)
-        largest = magnitude(value) if size is None else size
+        largest = size if size is not None else value.abs() if finite else magnitude(value)
         spread = largest + propagated
         zero, least = scalar(0.0), torch.finfo(dtype).smallest_normal
         products = scalar(MARGIN * underflows) if reassociated is None else MARGIN * reassociated()
@@ -106,7 +106,7 @@ class UnderflowNumber(ErrorNumber):
         if self.fixed:
             return type(self)(self.value, self.error, dtype)
         info = torch.finfo(dtype)
-        size = magnitude(self.value)
+        size = self.size if self.finite else magnitude(self.value)
         normal = (size - self.error >= info.smallest_normal) | (size + self.error == 0)
         own = (~normal).double() * half_subnormal(dtype)
         if self.finite and _within(size, dtype):
