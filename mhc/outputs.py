@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from mhc.dispatch_mode import DispatchMode
 from mhc.notation import ROLES, DeclarationError
 from mhc.operator import Operator, Role, TensorSpec
 from mhc.recipe import Recipe
@@ -146,11 +146,11 @@ class Outputs:
             torch.set_num_threads(threads)
 
 
-class _Shapes(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _Shapes(DispatchMode):  # type: ignore[no-untyped-call]
     """Records the shapes of all tensors that operations return."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.shapes: list[tuple[int, ...]] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -7,18 +7,18 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from mhc.case import Case
 from mhc.condense import Condensed, condense
 from mhc.dense import dense
+from mhc.dispatch_mode import DispatchMode
 from mhc.inputs import Inputs
 from mhc.operator import STORAGE_DTYPES
 
 Kept = TypeVar("Kept")
 
 
-class InFloat64(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class InFloat64(DispatchMode):  # type: ignore[no-untyped-call]
     """Keeps float64 through conversions to another floating dtype, so that a plain function runs in float64 throughout.
 
     New tensors are float64 too, such as those of `torch.zeros` and of a quotient of integers.
@@ -139,7 +139,7 @@ def _evaluate(inputs: Inputs) -> Reference:
     table, case = inputs.case.table, inputs.case
     wide = widen(inputs)
     # a formula is not differentiated by autograd
-    with torch.inference_mode() if table.function is None else InFloat64():  # type: ignore[no-untyped-call]
+    with torch.inference_mode() if table.function is None else InFloat64():
         results = table.forward(*(wide[name] for name in table.forward_arguments), **case.scalars)
         outputs = dict(zip((spec.name for spec in table.outputs), results, strict=True))
         # a function that cannot be differentiated shows it here

@@ -5,8 +5,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from mhc.dispatch_mode import DispatchMode
 from mhc.oracles.bounds.carried import Carried, UnreadableReference, unreadable
 from mhc.oracles.bounds.error_number import ErrorNumber
 from mhc.oracles.bounds.rounding import ELEMENTARY
@@ -15,7 +15,7 @@ aten = torch.ops.aten
 _ROUNDED_ONCE = {aten.add, aten.sub, aten.rsub, aten.mul, aten.div, aten._to_copy}
 
 
-class Made(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Made(DispatchMode):  # type: ignore[no-untyped-call]
     """Gives a number to each floating-point tensor that is made of none.
 
     A function may then write into what `torch.zeros` returns. What it computes of integers, as in `1 / arange(n)`, has the
@@ -23,7 +23,7 @@ class Made(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """
 
     def __init__(self, number: type[ErrorNumber]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.number = number
 
     def __torch_dispatch__(

@@ -11,7 +11,7 @@ from hypothesis import Phase, given, seed
 
 from mhc import load
 from mhc.bench.cli import main
-from mhc.bench.detection.hunt import Subject
+from mhc.bench.detection.hunt import Subject, base_subject, subject
 from mhc.bench.detection.sets import KNOWN
 from mhc.bench.detection.suites import COMPARATORS, Fixed
 from mhc.bench.throughput import cli
@@ -88,6 +88,13 @@ def test_the_plain_loop_finds_what_the_correct_implementation_passes() -> None:
     assert (same.kills, same.cases) == ({}, 12)
     assert loop(wrong, seconds=30, cases=12).kills == {}  # nobody says what is right
     assert loop(wrong, seconds=30, cases=5, correct=bad).kills == {}  # and here it fails too
+
+
+def test_the_plain_loop_judges_operators_beside_mhc_pre() -> None:
+    mutant = ALL["swiglu_da_without_b"]
+    correct = base_subject(mutant.base).spec
+    assert set(loop(load(subject(mutant).spec), seconds=60, cases=20, correct=correct).kills) == set(COMPARATORS)
+    assert not loop(load(correct), seconds=60, cases=20, correct="swiglu.golden").kills.keys() - {"assert_close defaults"}
 
 
 def test_a_bug_that_ends_the_plain_loop_is_found(tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ def test_a_reading_has_the_value_of_the_function_and_bounds_its_error(name: str)
     upstream = drawn(*output.shape, seed=2)
     held = [output, *torch.autograd.grad(output, leaves, upstream)]
     wide = [one.double().requires_grad_() for one in arguments]
-    with InFloat64():  # type: ignore[no-untyped-call]
+    with InFloat64():
         exact = function(*wide)
     right = [exact, *torch.autograd.grad(exact, wide, upstream.double())]
     found = read(function, list(arguments), {}, [upstream])

@@ -3,7 +3,7 @@
 Shapes are those of TileLang's mHC example (D of 1280, 2560, 4096) and of Liger-Kernel's tests: once with few tokens, which
 a CPU runs at once, and in `FULL_SIZE` with as many as such tests have. Everything else is as a careful user would have it:
 every parameter random, gamma present, upstream gradients dense, forward and backward against the golden implementation in
-the same dtypes.
+the same dtypes. Tests of other operators are cases, with the tensors that these describe.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,10 +13,13 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from mhc.case import Case
 from mhc.implementation import Implementation
+from mhc.inputs import materialise
 from mhc.operator import STORAGE_DTYPES
 from mhc.operators.mhc_pre.table import PRE
 from mhc.operators.mhc_pre.torch.implementations import GOLDEN
+from mhc.registry import load
 
 _SEED = 0
 Named = Mapping[str, Tensor | None]
@@ -24,7 +27,7 @@ Named = Mapping[str, Tensor | None]
 
 @dataclass(frozen=True)
 class Fixed:
-    """One test: a shape and a dtype of x."""
+    """One test of mHC pre: a shape and a dtype of x."""
 
     B: int
     S: int
@@ -35,6 +38,8 @@ class Fixed:
     def __str__(self) -> str:
         return f"B{self.B}S{self.S}n{self.n}D{self.D} {self.dtype}"
 
+
+Test = Fixed | Case
 
 FIXED = (
     Fixed(2, 4, 2, 32, "float32"),
@@ -66,11 +71,13 @@ def defaults(got: Tensor, wanted: Tensor) -> bool:
 
 def one_percent(got: Tensor, wanted: Tensor) -> bool:
     """Apply `torch.allclose` with rtol and atol 1e-2."""
-    return torch.allclose(got, wanted, rtol=1e-2, atol=1e-2)
+    return torch.allclose(got, wanted, rtol=1e-2, atol=1e-2) if got.is_floating_point() else torch.equal(got, wanted)
 
 
 def tilelang_close(got: Tensor, wanted: Tensor) -> bool:
     """Apply `tilelang.utils.tensor.torch_assert_close` with its defaults: one element in a thousand may be anything."""
+    if not got.is_floating_point():
+        return torch.equal(got, wanted)
     mismatched = int((~torch.isclose(got, wanted, rtol=1e-2, atol=1e-3, equal_nan=True)).sum())
     return mismatched <= int(got.numel() * 0.001)
 
@@ -82,7 +89,7 @@ COMPARATORS: Mapping[str, Callable[[Tensor, Tensor], bool]] = {
 }
 
 
-def judge(implementation: Implementation, tests: Sequence[Fixed] = FIXED, device: str = "cpu") -> dict[str, list[str]]:
+def judge(implementation: Implementation, tests: Sequence[Test] = FIXED, device: str = "cpu") -> dict[str, list[str]]:
     """Return what fails under each comparator, such as `dx at B1S8n4D64 bfloat16`; a test that raises has failed."""
     found: dict[str, list[str]] = {name: [] for name in COMPARATORS}
     for fixed in tests:
@@ -105,9 +112,12 @@ def _same(got: Tensor | None, wanted: Tensor | None, close: Callable[[Tensor, Te
 
 
 @lru_cache
-def _inputs(fixed: Fixed, device: str) -> Named:
+def _inputs(test: Test, device: str) -> Named:
+    if isinstance(test, Case):
+        drawn = materialise(test).tensors
+        return {name: None if tensor is None else tensor.to(device) for name, tensor in drawn.items()}
     generator = torch.Generator().manual_seed(_SEED)
-    sizes, storage = PRE.sizes(vars(fixed)), STORAGE_DTYPES[fixed.dtype]
+    sizes, storage = PRE.sizes(vars(test)), STORAGE_DTYPES[test.dtype]
     tensors = {}
     for spec in PRE.drawn:
         values = torch.randn(spec.shape(sizes), generator=generator)
@@ -118,18 +128,26 @@ def _inputs(fixed: Fixed, device: str) -> Named:
 
 
 @lru_cache
-def _golden(fixed: Fixed, device: str) -> Named:
-    return _run(GOLDEN, _inputs(fixed, device))
+def _golden(test: Test, device: str) -> Named:
+    golden = load(f"{test.operator}.golden") if isinstance(test, Case) else GOLDEN
+    return _run(golden, _inputs(test, device))
 
 
 def _run(implementation: Implementation, inputs: Named) -> Named:
-    """Run the forward, then the backward with what that forward saved."""
-    given = {name: None if tensor is None else tensor.clone() for name, tensor in inputs.items()}
-    keywords = implementation.keywords(PRE.scalars)
+    """Run the forward, then the backward, if the operator has one, with what that forward saved."""
+    table = implementation.table
+    given = _copies(inputs)
+    keywords = implementation.keywords(table.scalars)
     assert implementation.forward is not None
+    results = implementation.forward(*(given[name] for name in table.forward_arguments), **keywords)
+    outputs = dict(zip((spec.name for spec in table.outputs), results, strict=True))
+    if not table.gradients:
+        return outputs
     assert implementation.backward is not None
-    results = implementation.forward(*(given[name] for name in PRE.forward_arguments), **keywords)
-    outputs = dict(zip((spec.name for spec in PRE.outputs), results, strict=True))
-    given |= outputs
-    results = implementation.backward(*(given[name] for name in PRE.backward_arguments), **keywords)
-    return {**outputs, **dict(zip((spec.name for spec in PRE.gradients), results, strict=True))}
+    given = {**(_copies(inputs) if table.mutates else given), **outputs}
+    results = implementation.backward(*(given[name] for name in table.backward_arguments), **keywords)
+    return {**outputs, **dict(zip((spec.name for spec in table.gradients), results, strict=True))}
+
+
+def _copies(tensors: Named) -> Named:
+    return {name: None if tensor is None else tensor.clone() for name, tensor in tensors.items()}

@@ -1,9 +1,10 @@
-"""The plain loop, a test without this framework: Hypothesis draws shapes, x ~ N(0, 1), `assert_close` with golden judges.
+"""The plain loop, a test without this framework: Hypothesis draws shapes, `assert_close` on N(0, 1) with golden judges.
 
 It runs in one process, as warm at its start as a campaign's, without limits, a database or gates. A failure counts
 if the correct implementation passes on the same example; the time of that run is not counted.
 """
 
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,19 +12,22 @@ from functools import partial
 from types import MappingProxyType
 
 import hypothesis
-from hypothesis import Phase
+from hypothesis import Phase, assume
 from hypothesis import strategies as st
 
 from mhc.bench.apart import Ended, run_apart
-from mhc.bench.detection.suites import COMPARATORS, Fixed, judge
+from mhc.bench.detection.suites import COMPARATORS, Fixed, Test, judge
+from mhc.case import Case, default_case, with_sizes
 from mhc.implementation import Implementation
-from mhc.operator import STORAGE_DTYPES
+from mhc.operator import STORAGE_DTYPES, Operator
+from mhc.operators.mhc_pre.table import PRE
 from mhc.registry import load
 from mhc.strategies.rounds import ROUND, quiet
 
 _LAST_EXAMPLE = 120.0  # seconds that an example may take which is begun at the last moment
 DTYPES = tuple(STORAGE_DTYPES)
-_LARGE = 1 << 18
+_SMALL, _LARGE = 1 << 15, 1 << 18  # elements
+_TOKENS, _WIDTH, _LAYER = 8, 256, 8192  # the most of an axis: of tokens, another one, one as large as a layer's
 
 
 def fixed() -> st.SearchStrategy[Fixed]:
@@ -45,6 +49,24 @@ def _large(draw: st.DrawFn) -> Fixed:
     n, D = draw(st.sampled_from((1, 2, 4))), draw(st.integers(1, 8192))
     S = draw(st.integers(1, max(1, min(4096, _LARGE // (n * D)))))
     return Fixed(1, S, n, D, draw(st.sampled_from(DTYPES)))
+
+
+@st.composite
+def declared(draw: st.DrawFn, table: Operator) -> Case:
+    """Return the same for an operator beside mHC pre: sizes of its axes, and tensors N(0, 1) or uniform integers."""
+    large = draw(st.integers(0, 9)) == 9
+    limit = left = _LARGE if large else _SMALL
+    layer = draw(st.sampled_from(table.axis_names)) if large else ""
+    sizes = {}
+    for axis in draw(st.permutations(table.axes)):
+        most = _LAYER if axis.name == layer else _TOKENS if axis.name in table.tokens else _WIDTH
+        least = max(1, axis.least)
+        sizes[axis.name] = draw(st.integers(least, max(least, min(axis.most, most, left))))
+        left //= sizes[axis.name]
+    assume(table.problem(sizes) is None)
+    every = table.sizes(sizes)
+    assume(max(math.prod(spec.shape(every)) for spec in table.drawn) <= limit)
+    return with_sizes(default_case(operator=table.name, dtype=draw(st.sampled_from(DTYPES))), **sizes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +109,7 @@ def loop(
     def over() -> bool:
         return spent() >= seconds or done >= cases or len(kills) == len(COMPARATORS)
 
-    def body(example: Fixed) -> None:
+    def body(example: Test) -> None:
         nonlocal done, asking
         if over():
             return
@@ -102,8 +124,10 @@ def loop(
         asking += time.perf_counter() - before
 
     configured = quiet(ROUND, phases=(Phase.generate,))
+    table = implementation.table
+    tests: st.SearchStrategy[Test] = fixed() if table is PRE else declared(table)
     while not over():
-        hypothesis.seed(seed)(configured(hypothesis.given(fixed())(body)))()
+        hypothesis.seed(seed)(configured(hypothesis.given(tests)(body)))()
         seed += 1
     return Loop(cases=done, seconds=spent(), kills=kills)
 

@@ -13,6 +13,7 @@ import warnings
 from contextlib import suppress
 
 import hypothesis
+import torch.distributed.tensor  # noqa: F401  the first operation on a tensor of ours would import it
 from hypothesis import strategies
 from torch.fx.experimental import symbolic_shapes  # noqa: F401  SymPy's half a second is the first `autograd.grad`'s otherwise
 
