@@ -70,7 +70,7 @@ class UnderflowNumber(ErrorNumber):
             return cls(value, torch.zeros_like(value), dtype)
         if propagated is None:
             propagated = torch.zeros((), dtype=torch.float64, device=value.device)
-        largest = size if size is not None else value.abs() if finite else magnitude(value)
+        largest = magnitude(value) if size is None else size
         spread = largest + propagated
         zero, least = scalar(0.0), torch.finfo(dtype).smallest_normal
         products = scalar(MARGIN * underflows) if reassociated is None else MARGIN * reassociated()
