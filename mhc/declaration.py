@@ -32,6 +32,8 @@ from mhc.recipe import Recipe
 
 
 def operator(
+    function: Callable[..., Any] | None = None,
+    /,
     *,
     name: str | None = None,
     tokens: str = "",
@@ -57,8 +59,12 @@ def operator(
             operator and, after the tensors, that output; it returns a tensor of the output's shape, 0 where that is right.
 
     Raises:
-        DeclarationError: an argument of the function is not declared, or a declaration is no notation.
+        DeclarationError: an argument of the function is not declared, or a declaration is no notation; or there is none at
+            all, as in `@operator` without brackets.
     """
+    if function is not None:
+        first = next(iter(inspect.signature(function).parameters), "x")
+        raise DeclarationError(f'operator needs the notation of each tensor, as in @operator({first}="[T, D]")')
 
     def make(function: Callable[..., Any]) -> Operator:
         table = _operator(name or function.__name__, function, declared, symbols_of(tokens))

@@ -1,8 +1,11 @@
 """Implementation: one way to compute an operator, as a frozen record. It is the interface for external kernels."""
 
 import inspect
+import sysconfig
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -13,7 +16,9 @@ from mhc.declared import OPERATIONS, Declared
 from mhc.operator import DEFAULT, OPERATORS, STAGES, STORAGE_DTYPES, Operator, register
 
 DEVICES = ("cpu", "cuda")
-
+_PACKAGE = Path(__file__).resolve().parent
+_INSTALLED = (Path(sysconfig.get_path("stdlib")).resolve(), _PACKAGE, (_PACKAGE / "oracles").resolve())
+"""Folders of files that are no implementation's own, beside installed packages."""
 
 _LONGEST_NAME = 200
 
@@ -34,6 +39,21 @@ class Refused(Exception):
 
 class ImplementationError(ValueError):
     """Raised for an invalid implementation record or file; the message names it and says what was expected."""
+
+
+def place_of(error: BaseException) -> str:
+    """Return the file and line where an exception was raised: the last that is neither Python's, nor installed, nor ours."""
+    try:
+        frames = traceback.extract_tb(error.__traceback__)
+    except BaseException:  # of files that cannot be read
+        return ""
+    ours = [one for one in frames if Path(one.filename).is_file() and not _is_installed(one.filename)]
+    return f"{Path(ours[-1].filename).name}, line {ours[-1].lineno}" if ours else ""
+
+
+def _is_installed(file: str) -> bool:
+    path = Path(file).resolve()
+    return {"site-packages", "dist-packages"} & {*path.parts} != set() or any(path.is_relative_to(one) for one in _INSTALLED)
 
 
 def text_of(error: BaseException) -> str:
@@ -111,6 +131,10 @@ class Implementation:
     def __post_init__(self) -> None:
         if isinstance(self.operator, Operator):
             object.__setattr__(self, "operator", register(self.operator).name)
+        wanted = f"operator must be one of {', '.join(OPERATORS)}"
+        if callable(self.operator):
+            wanted = "operator must be declared, by @mhc.operator(...) above the function"
+        self._require(isinstance(self.operator, str) and self.operator in OPERATORS, wanted, self.operator)
         if self.autotuned is None:
             found = uses_autotuner(self.function, self.forward, self.backward)
             object.__setattr__(self, "autotuned", found)
@@ -131,11 +155,6 @@ class Implementation:
         object.__setattr__(self, "precision", MappingProxyType(dict(self.precision)))
         named = isinstance(self.name, str) and 0 < len(self.name) <= _LONGEST_NAME and self.name.isprintable()
         self._require(named, f"name must be a string of 1 to {_LONGEST_NAME} printable characters", str(self.name)[:1000])
-        self._require(
-            isinstance(self.operator, str) and self.operator in OPERATORS,
-            f"operator must be one of {', '.join(OPERATORS)}",
-            self.operator,
-        )
         for field_name, known in (("devices", DEVICES), ("dtypes", tuple(STORAGE_DTYPES))):
             values = getattr(self, field_name)
             fits = isinstance(values, tuple) and bool(values) and all(value in known for value in values)
@@ -224,6 +243,11 @@ class Implementation:
     def stages(self, wanted: Sequence[str]) -> list[str]:
         """Return those of the `wanted` stages that this implementation has, the forward first."""
         return [stage for stage in STAGES if stage in wanted and getattr(self, stage) is not None]
+
+    @property
+    def place(self) -> str:
+        """Return what messages begin with: where it was loaded from, if it was, and a colon."""
+        return "" if self.origin == "built in" else f"{self.origin}: "
 
     def keywords(self, scalars: Mapping[str, float], schedule: Schedule | None = None) -> dict[str, Any]:
         """Return the keyword arguments of a call: the scalars, and a schedule (None: default) if one is declared."""

@@ -1,5 +1,6 @@
 """External implementations: `FILE.py:NAME`, `package.module:NAME`, and the entry-point group `mhc.implementations`."""
 
+import difflib
 import importlib
 import importlib.util
 import os
@@ -12,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import NoReturn
 
-from mhc.implementation import Implementation, ImplementationError, text_of
+from mhc.implementation import Implementation, ImplementationError, place_of, text_of
 
 ENTRY_POINT_GROUP = "mhc.implementations"
 
@@ -35,10 +36,7 @@ def load(spec: str, known: Sequence[Implementation]) -> Implementation:
     if ":" not in spec:
         points = _entry_points()
         if spec not in points:
-            names = ", ".join([*by_name, *points])
-            raise ImplementationError(
-                f"{spec}: no such implementation; known are {names}, or give FILE.py:NAME or package.module:NAME"
-            )
+            raise ImplementationError(f"{spec}: {_unknown(spec, [*by_name, *points])}")
         point = points[spec]
         return _pick(_import_module(point.module), point.module, point.attr, f"{spec} ({point.value})")
     place, _, name = spec.rpartition(":")
@@ -46,6 +44,18 @@ def load(spec: str, known: Sequence[Implementation]) -> Implementation:
         raise ImplementationError(f"{spec}: must be FILE.py:NAME or package.module:NAME")
     module = _import_file(Path(place)) if place.endswith(".py") else _import_module(place)
     return _pick(module, place, name, spec)
+
+
+def _unknown(spec: str, names: Sequence[str]) -> str:
+    """Return why a name is none of an implementation, and what may have been meant."""
+    if spec.endswith(".py") and Path(spec).is_file():
+        return f"a file may have several implementations; give the name of one too, as in {spec}:IMPL"
+    of_operator = [name for name in names if name.startswith(f"{spec}.")]
+    if of_operator:
+        return f"an operator, whose implementations are {', '.join(of_operator)}; --operator {spec} takes all"
+    near = difflib.get_close_matches(spec, names, 3)
+    meant = f"did you mean {' or '.join(near)}? Or" if near else f"known are {', '.join(names)}, or"
+    return f"no such implementation; {meant} give FILE.py:NAME or package.module:NAME"
 
 
 def spec_of(implementation: Implementation, known: Sequence[Implementation], *, last: str = "") -> str | None:
@@ -141,6 +151,7 @@ def importing(place: str) -> Iterator[None]:
         why = f"{type(error).__name__}: {text_of(error)}"
         if isinstance(error, SystemExit):
             why = f"it calls exit({error.code!r})"
+        why += f" ({there})" if (there := place_of(error)) else ""
         raise ImplementationError(f"{place}: cannot be imported: {why}") from error
     finally:
         os._exit = end

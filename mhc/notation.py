@@ -36,7 +36,10 @@ def spec_of(operator: str, name: str, notation: object) -> TensorSpec:
         wanted = f'"[axes] dtype" with a dtype out of {", ".join(ROLES)}'
         raise DeclarationError(f"{operator}: {name} must be declared as {wanted}, was {notation!r}")
     optional, differentiable = matched["optional"] is not None, matched["constant"] is None
-    spec = TensorSpec(name, symbols_of(matched["axes"]), role, optional, differentiable=differentiable)
+    symbols = symbols_of(matched["axes"])
+    if any(len(one.split()) > 1 for one in symbols):
+        raise DeclarationError(f"{operator}: {name} is declared as {matched.string!r}; write commas between its axes")
+    spec = TensorSpec(name, symbols, role, optional, differentiable=differentiable)
     if spec.floating and matched["end"] and not (matched["order"] or matched["sentinel"]):
         return replace(spec, within=_within(operator, spec, matched))
     return replace(spec, values=_values(operator, spec, matched))

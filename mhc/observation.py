@@ -20,7 +20,7 @@ from mhc.declaration import Autograd, Backward
 from mhc.dense import equal_bits
 from mhc.environment import Environment, environment
 from mhc.global_state import Change, unchanged
-from mhc.implementation import Implementation, Refused, text_of
+from mhc.implementation import Implementation, Refused, place_of, text_of
 from mhc.inputs import Inputs
 from mhc.memory import NAN_FILL, Allocations, poisoned
 from mhc.operator import STAGES, STORAGE_DTYPES, TRAINING, TensorSpec
@@ -37,12 +37,16 @@ class ContractError(TypeError):
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """An exception of an implementation, as text, since external exceptions may not be picklable."""
+    """An exception of an implementation, as text, since external exceptions may not be picklable.
+
+    place: the file and the line in it where the implementation was when it was raised; empty if in no file of its own.
+    """
 
     stage: str
     type: str
     message: str
     traceback: str
+    place: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,7 +235,7 @@ def _failure(stage: str, error: BaseException) -> Failure:
         trace = "".join(traceback.format_exception(error))
     except BaseException:  # formatting calls the exception's own code
         trace = message
-    return Failure(stage=stage, type=kind, message=message[:_LONGEST], traceback=trace[-_LONGEST:])
+    return Failure(stage=stage, type=kind, message=message[:_LONGEST], traceback=trace[-_LONGEST:], place=place_of(error))
 
 
 _LONGEST = 20_000  # characters of an exception's message and traceback that are kept
@@ -336,7 +340,7 @@ def _run(
     try:
         with float32_matmuls(inputs.device.type), prepared(config), unchanged(stage, inputs.device.type) as changes:
             start = time.perf_counter()
-            with _one_process(f"{implementation.origin}: {implementation.name}.{stage}"):
+            with _one_process(f"{implementation.place}{implementation.name}.{stage}"):
                 if stream is None:
                     returned = function(*arguments, **keywords)
                 else:
@@ -359,7 +363,7 @@ def check_returned(
     Raises:
         ContractError: the number of values, or a value's type, shape, dtype or device, breaks the interface.
     """
-    where = f"{implementation.origin}: {implementation.name}.{stage}"
+    where = f"{implementation.place}{implementation.name}.{stage}"
     names = ", ".join(spec.name for spec in specs)
     if not isinstance(returned, (tuple, list)):
         wanted = f"{len(specs)} values" if len(specs) != 1 else "one"

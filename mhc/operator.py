@@ -345,7 +345,8 @@ def register(operator: Operator) -> Operator:
     elif known is not None and known is not operator:
         same = known.function is not None and operator.function is not None
         if not same or _place(known.function) != _place(operator.function):  # type: ignore[arg-type]
-            raise ValueError(f"operator {operator.name!r}: another one has this name")
+            other = f" (in {_place(known.function)[0]})" if known.function is not None else ""
+            raise ValueError(f"operator {operator.name!r}: another one has this name{other}; give one of them name=")
     _REGISTERED[operator.name] = operator  # its file was imported, or imported again
     return operator
 

@@ -33,7 +33,8 @@ def judge(observation: Observation) -> list[Verdict]:
     if failure.type == "Refused":
         return [refusal.late(failure)]
     lines = failure.message.splitlines() or [""]
-    return [failed(NAME, failure.stage, symptom(failure), f"{failure.stage} raised {failure.type}: {lines[0]}")]
+    message = f"{failure.stage} raised {failure.type}: {lines[0]}{f' ({failure.place})' if failure.place else ''}"
+    return [failed(NAME, failure.stage, symptom(failure), message)]
 
 
 def symptom(failure: Failure) -> str:

@@ -117,7 +117,9 @@ def _case(
     if draw(st.integers(0, 2)) == 2:
         ranks = {spec.name: len(spec.shape(sizes)) for spec in present}
         different = [spec.name for spec in present if spec.values is not None and spec.values.order == "permutation"]
-        tensors = draw(laid_out(tensors, ranks, expand=reach is not Reach.MODEL, different=different))
+        written = [spec.name for spec in present if spec.name in table.mutates]
+        laid = laid_out(tensors, ranks, expand=reach is not Reach.MODEL, different=different, written=written)
+        tensors = draw(laid)
     floating = [spec for spec in present if spec.floating]
     if special and floating and draw(st.integers(0, 3)) == 3:
         _mark(draw, tensors, floating, table, sizes)

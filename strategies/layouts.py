@@ -24,11 +24,13 @@ def laid_out(
     *,
     expand: bool = True,
     different: Collection[str] = (),
+    written: Collection[str] = (),
 ) -> dict[str, Recipe]:
     """Draw a layout (offset, stepped, padded, with gaps, transposed, expanded) for one or all tensors; return all recipes.
 
     Args:
         different: tensors that are not expanded along their last dimension, since its elements must differ.
+        written: tensors that are not expanded, since an implementation may write them.
     """
     which = draw(st.sampled_from([*tensors, *([None] * len(tensors))]))
     base = Layout(step=draw(choice(STEPS)), pad=draw(choice(PADS)), offset=draw(choice(OFFSETS)))
@@ -39,6 +41,8 @@ def laid_out(
     for name in different:
         kept = tuple(dim for dim in layouts[name].expand if dim != ranks[name] - 1)
         layouts[name] = replace(layouts[name], expand=kept)
+    for name in written:
+        layouts[name] = replace(layouts[name], expand=())
     return {
         name: replace(recipe, layout=layouts[name]) if which in {None, name} else recipe for name, recipe in tensors.items()
     }

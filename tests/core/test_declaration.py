@@ -126,8 +126,24 @@ def test_a_file_that_is_imported_again_replaces_its_operator(tmp_path: Path) -> 
     def doubled(x: Tensor) -> Tensor:
         return x * 2
 
-    with pytest.raises(ValueError, match="operator 'doubled': another one has this name"):
+    with pytest.raises(
+        ValueError, match=r"operator 'doubled': another one has this name \(in .*twice.py\); give one of them name="
+    ):
         Implementation(name="other", operator=doubled, function=lambda x: x + x)
+
+
+def test_what_a_declaration_lacks_is_said() -> None:
+    def halved(x: Tensor) -> Tensor:
+        return x / 2
+
+    with pytest.raises(
+        DeclarationError, match=r'operator needs the notation of each tensor, as in @operator\(x="\[T, D\]"\)'
+    ):
+        operator(halved)
+    with pytest.raises(DeclarationError, match=r"halved: x is declared as '\[T D\]'; write commas between its axes"):
+        operator(x="[T D]")(halved)
+    with pytest.raises(ImplementationError, match=r"operator must be declared, by @mhc.operator\(...\) above the function"):
+        Implementation(name="mine", operator=halved, function=halved)  # type: ignore[arg-type]
 
 
 def test_an_operator_with_the_name_of_a_built_in_one_has_the_name_of_its_file_too() -> None:

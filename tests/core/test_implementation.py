@@ -100,7 +100,7 @@ BAD_SPECS = {
     "{dir}/my_kernel.py:NOPE": "my_kernel.py: has no name 'NOPE'; it has manual, IMPL",
     "{dir}/my_kernel.py:NOT_ONE": "my_kernel.py: NOT_ONE is int; expected an mhc.Implementation",
     "{dir}/my_kernel.py:": "must be FILE.py:NAME or package.module:NAME",
-    "{dir}/broken.py:IMPL": "broken.py: cannot be imported: ZeroDivisionError: division by zero",
+    "{dir}/broken.py:IMPL": "broken.py: cannot be imported: ZeroDivisionError: division by zero (broken.py, line 1)",
     "{dir}/syntax.py:IMPL": "syntax.py: cannot be imported: SyntaxError",
     "{dir}/empty.py:IMPL": "empty.py: has no name 'IMPL'; it has no mhc.Implementation at all",
     "no.such.module:IMPL": "no.such.module: cannot be imported: ModuleNotFoundError",
@@ -230,6 +230,8 @@ def test_an_exception_is_recorded_not_raised() -> None:
     assert observation.failure is not None
     assert (observation.failure.type, observation.failure.message) == ("RuntimeError", "out of luck")
     assert "boom" in observation.failure.traceback
+    line = boom.__code__.co_firstlineno + 1
+    assert observation.failure.place == f"test_implementation.py, line {line}"
 
 
 def test_writing_into_an_input_is_recorded_even_beside_the_view() -> None:

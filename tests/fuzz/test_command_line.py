@@ -214,6 +214,7 @@ def test_a_pinned_schedule_that_is_refused_is_dropped_and_the_case_is_judged(fit
     assert refusal.refused(check(replace(mine, dtypes=("float64",)), case, "cpu").verdicts)
 
 
+OF_MHC_PRE = "tests/regressions/2177eb16.json"
 ON_TRITON = "tests/regressions/48ebb08c.json"
 INSTEAD = "; triton-interpreted is the same source and runs on cpu: give --impl triton-interpreted"
 
@@ -222,7 +223,16 @@ INSTEAD = "; triton-interpreted is the same source and runs on cpu: give --impl 
     ("arguments", "message"),
     [
         (["--impl", "nobody"], "--impl nobody: no such implementation; known are triton, "),
+        (["--impl", "maual"], "--impl maual: no such implementation; did you mean manual? Or give FILE.py:NAME"),
+        (
+            ["--impl", "softmax"],
+            "--impl softmax: an operator, whose implementations are softmax.torch, softmax.golden; --op",
+        ),
+        (["--impl", "docs/examples/my_kernel.py"], "give the name of one too, as in docs/examples/my_kernel.py:IMPL"),
         (["--impl", "absent.py:IMPL"], "--impl absent.py: no such file"),
+        (["--cases", "1", "--fixtures", "README.md/here"], "--fixtures README.md/here: [Errno"),
+        (["replay", OF_MHC_PRE, "--impl", "softmax.torch"], f"{OF_MHC_PRE} is a case of mhc_pre; softmax.torch computes"),
+        (["minimise", OF_MHC_PRE, "--impl", "softmax.torch"], f"{OF_MHC_PRE} is a case of mhc_pre; softmax.torch computes"),
         (["--hours", "1", "--minutes", "1"], "give --hours or --minutes, not both"),
         (["--cases", "0"], "0 is not in the range"),
         (["--memory", "0.2"], "0.2 is not in the range x>=0.5"),

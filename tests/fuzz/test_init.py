@@ -255,6 +255,12 @@ def test_a_file_is_never_overwritten_unasked(tmp_path: Path) -> None:
     assert "Implementation(" in target.read_text(encoding="utf-8")
 
 
+def test_a_file_that_cannot_be_written_is_a_usage_error(tmp_path: Path) -> None:
+    done = run(written(tmp_path, "nowhere", FILES["softmax"]), "--output", tmp_path / "made_nowhere.py" / "a.py", "--no-run")
+    assert done.exit_code == 2
+    assert f"Error: --output {tmp_path / 'made_nowhere.py' / 'a.py'}: [Errno" in done.output
+
+
 TWO = TRITON + "def a(x):\n    _kernel[(1,)](x)\n    return x\ndef b(x):\n    _kernel[(1,)](x)\n    return x\n"
 
 

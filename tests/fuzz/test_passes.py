@@ -48,6 +48,11 @@ def x_of(recipe: Recipe) -> Case:
     return replace(CASE, tensors={**CASE.tensors, "x": recipe})
 
 
+@operator(x="[T] float32", by=(0.25, 0.0, 2.0))
+def shifted(x: Tensor, *, by: float) -> Tensor:
+    return x + by
+
+
 # ---- sizes
 
 
@@ -182,6 +187,8 @@ def test_steps_on_whole_cases() -> None:
     assert [case.dtype for case in dtypes(replace(CASE, dtype="float16"))] == ["float32", "bfloat16"]
     assert list(dtypes(CASE)) == []
     assert [case.scalars["hc_eps"] for case in scalar("hc_eps")(CASE)] == [1e-6, 1.0, 0.0]
+    register(shifted)
+    assert [case.scalars["by"] for case in scalar("by")(default_case(operator="shifted"))] == [0.25, 0.0]
     odd = replace(pinned, dtype="float64", scalars={"norm_eps": 0.5, "hc_eps": 0.25})
     cases = list(nothing_special(odd))
     assert all(case.dtype == "float32" and not case.schedules for case in cases)

@@ -138,7 +138,8 @@ def test_a_written_input_and_an_exception_fail() -> None:
     broken = observed(replace(MANUAL, forward=boom), observation.case)
     (verdict,) = [verdict for verdict in judge(broken, allowed) if verdict.status is Status.FAIL]
     assert (verdict.oracle, verdict.subject, verdict.symptom) == ("liveness", "forward", "raises RuntimeError")
-    assert verdict.message == "forward raised RuntimeError: first line"
+    line = boom.__code__.co_firstlineno + 1
+    assert verdict.message == f"forward raised RuntimeError: first line (test_bound.py, line {line})"
 
 
 def test_the_tolerance_of_a_backward_that_recomputes_is_wider() -> None:

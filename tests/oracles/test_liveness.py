@@ -60,4 +60,6 @@ def test_an_exception_in_any_stage_fails_once() -> None:
         verdicts = judge_all(wrong, default_case(B=1, S=2, n=2, D=3))
         assert symptoms(verdicts) == {("liveness", stage, "raises NotImplementedError")}
         (failure,) = [one for one in verdicts if one.oracle == "liveness"]
-        assert failure.message == f"{stage} raised NotImplementedError: D must be a multiple of 16"
+        line = picky.__code__.co_firstlineno + 1
+        wanted = f"{stage} raised NotImplementedError: D must be a multiple of 16 (test_liveness.py, line {line})"
+        assert failure.message == wanted

@@ -282,6 +282,14 @@ def test_layouts_of_one_tensor_or_all() -> None:
     assert {one["x"].layout.pad for one in found} == {one["x"].layout.offset for one in found} == {0, 1, 3, 8}
 
 
+def test_elements_of_what_may_be_written_share_no_memory() -> None:
+    tensors = {"x": Recipe(), "cache": Recipe(seed=3)}
+    found = drawn(laid_out(tensors, {"x": 2, "cache": 2}, written=["cache"]), 300)
+    assert {one["cache"].layout.expand for one in found} == {()}
+    assert {one["x"].layout.expand for one in found} == {(), (0,), (1,), (0, 1)}
+    assert all(not one.tensors["buffer"].layout.expand for one in drawn(cases(operator="topk_softmax"), 300))
+
+
 X = TensorSpec("x", ("T", "D"))
 
 

@@ -16,7 +16,7 @@ from mhc.fuzz.check.level import Level
 from mhc.fuzz.cli import minimise, report, serve
 from mhc.fuzz.cli.effective import configured, effective
 from mhc.fuzz.cli.init.verb import init
-from mhc.fuzz.cli.options import load_pairs, load_targets
+from mhc.fuzz.cli.options import load_pairs, load_targets, require_operator
 from mhc.fuzz.cli.replay_table import replay_lines, replay_table
 from mhc.fuzz.cli.run import run_campaign
 from mhc.fuzz.cli.settings import settings_of
@@ -186,6 +186,8 @@ def replay(
     loaded, peers = load_pairs(
         chosen, against, device, "--impl" if specs else f"{case_file}: found on", operator=case.operator
     )
+    for _, implementation in loaded:
+        require_operator(case_file, case, implementation)
     for spec, implementation in loaded:
         verdicts = _check_once(spec, implementation, case, device, peers)
         click.echo((replay_lines if as_json else replay_table)(case, implementation.name, verdicts))

@@ -7,10 +7,11 @@ from typing import NoReturn
 
 import click
 
+from mhc.case import Case
 from mhc.case_json import CaseError
 from mhc.files import replace_text
 from mhc.fuzz.cli.configuration import known_here
-from mhc.fuzz.cli.options import elsewhere, require_available
+from mhc.fuzz.cli.options import elsewhere, require_available, require_operator
 from mhc.fuzz.cli.trust import require_trust, trust_option
 from mhc.fuzz.findings import fixtures
 from mhc.fuzz.findings.finding import Finding, read_finding
@@ -21,7 +22,7 @@ from mhc.fuzz.minimise.sandbox import least_limit, processes
 from mhc.fuzz.report.words import replay_command
 from mhc.fuzz.worker.preload_compiler import preload_compiler
 from mhc.fuzz.worker.process import HarnessError
-from mhc.implementation import DEVICES, ImplementationError
+from mhc.implementation import DEVICES, Implementation, ImplementationError
 from mhc.registry import Tested, load_tested
 
 _finding_file = click.argument(
@@ -150,6 +151,8 @@ def open_finding(path: Path, spec: str | None, device: str | None, *, trust: boo
         other = None if found.against is None else load_tested(found.against)
     except ImplementationError as error:
         raise click.UsageError(f"--impl {error}" if spec else f"{path}: {error}") from error
+    if isinstance(implementation, Implementation) and isinstance(found.case, Case):
+        require_operator(path, found.case, implementation)
     for name, one in ((chosen, implementation), (found.against, other)):
         if name is not None and one is not None:
             require_available("--impl" if spec == name else f"{path}:", name, one)

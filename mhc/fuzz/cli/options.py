@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 
 import click
 import torch
 
+from mhc.case import Case
 from mhc.fuzz.check.differential import Peer
 from mhc.implementation import Implementation, ImplementationError
 from mhc.operator import DEFAULT
@@ -85,6 +87,17 @@ def load_pairs(
     if not chosen:
         raise click.UsageError(f"{compared_by}: no implementation is left to compare with {', '.join(names)}; give --impl")
     return chosen, tuple(Peer.of(spec, implementation) for spec, implementation in peers)
+
+
+def require_operator(path: Path, case: Case, implementation: Implementation) -> None:
+    """Refuse an implementation that computes another operator than a file's case is of.
+
+    Raises:
+        click.UsageError: it does.
+    """
+    if implementation.operator != case.operator:
+        other = f"{implementation.name} computes {implementation.operator}"
+        raise click.UsageError(f"{path} is a case of {case.operator}; {other}")
 
 
 def load_targets(specs: Sequence[str], device: str | None = None) -> list[tuple[str, ProgramTarget]]:

@@ -175,6 +175,14 @@ def _opened(settings: Settings) -> tuple[Settings, Store]:
         click.UsageError: the folder cannot be made or opened, or another process has resumed the run.
     """
     folder = settings.folder
+    if settings.fixtures is not None:
+        missing = [one for one in (settings.fixtures, *settings.fixtures.parents) if not one.exists()]
+        try:
+            settings.fixtures.mkdir(parents=True, exist_ok=True)
+            for one in missing:  # it stays absent until there is a fixture
+                one.rmdir()
+        except OSError as error:
+            raise click.UsageError(f"--fixtures {settings.fixtures}: {error}") from error
     try:
         if settings.resumed:
             refuse_links(folder / "logs", *folder.glob("logs/*"))

@@ -99,10 +99,12 @@ def dtypes(case: Case) -> Iterator[Case]:
 
 
 def scalar(name: str) -> Step:
-    """Return the step that sets one scalar to its default, or else to 1 or 0."""
+    """Return the step that sets one scalar to its default, or else to 1 or 0 if these are drawn for it."""
 
     def step(case: Case) -> Iterator[Case]:
-        for value in (case.table.scalars[name], 1.0, 0.0):
+        table = case.table
+        drawn = [value for value in (1.0, 0.0) if value in table.scalar_choices[name]]
+        for value in (table.scalars[name], *drawn):
             yield replace(case, scalars={**case.scalars, name: value})
 
     return step

@@ -66,8 +66,11 @@ def init(
         plan = plan_of(kernel_file, target, found, kernel, reference, device)
     except (SurveyError, OSError, UnicodeDecodeError) as error:
         raise click.UsageError(str(error)) from error
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(text_of(plan), encoding="utf-8")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text_of(plan), encoding="utf-8")
+    except OSError as error:
+        raise click.UsageError(f"--output {target}: {error}" if output else str(error)) from error
     click.echo(f"{target} is written: {kernel.name}{f' against {reference.name}' if reference else ''}")
     for name, notation in {**plan.guess.tensors, **plan.guess.keywords}.items():
         click.echo(f"    {name} = {notation}")
