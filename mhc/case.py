@@ -152,7 +152,7 @@ class Case:
 def default_case(*, operator: str = DEFAULT, absent: frozenset[str] = frozenset(), **fields: object) -> Case:
     """Return a case with standard-normal or uniform tensors, each with its own seed, without those in `absent`.
 
-    fields: of the case, or sizes of axes: `default_case(B=2, n=4, dtype="float32")`.
+    fields: of the case, or sizes of axes: `default_case(B=2, n=4, dtype="float32")`; other axes have 1, or their least.
     """
     _require(_is_one_of(operator, OPERATORS), "operator", f"one of {', '.join(OPERATORS)}", operator)
     drawn = OPERATORS[operator].drawn
@@ -199,7 +199,7 @@ def _require_size(value: object, least: int, path: str) -> None:
 def _sizes(table: Operator, given: Mapping[str, int]) -> Mapping[str, int]:
     """Return the sizes of all symbols, of which those of the axes are checked."""
     axes = [axis for axis in table.axes if not axis.leading or axis.name in given]
-    chosen = {axis.name: given.get(axis.name, 1) for axis in axes}
+    chosen = {axis.name: given.get(axis.name, max(1, axis.least)) for axis in axes}
     for axis in axes:
         _require_size(chosen[axis.name], axis.least, axis.name)
         if chosen[axis.name] > axis.most:

@@ -14,6 +14,7 @@ Compiled, an argument that is a Python float is a float32 scalar. The interprete
 takes. Any other function or dtype raises.
 """
 
+import os
 import sys
 import zlib
 from collections.abc import Callable, Iterator
@@ -33,6 +34,11 @@ _COMPUTED: dict[str, Callable[[Any], Any]] = {
     "rsqrt": lambda x: np.reciprocal(np.sqrt(x)),
     **{one: getattr(np, one) for one in ("sqrt", "tanh", "exp", "exp2", "expm1", "log", "log1p", "sin", "cos")},
 }
+
+
+progress: int | None = None
+"""A descriptor to which each program of a launch writes how many have begun in this process, where somebody watches."""
+_begun = 0
 
 
 @contextmanager
@@ -56,7 +62,7 @@ def prepared(config: int | None = None) -> Iterator[None]:
             interpreter._implicit_cvt = floats.with_scalars(convert)
     try:
         interpreted = interpreter is not None and interpreter.triton.knobs.runtime.interpret
-        with quick(interpreter) if interpreted else nullcontext():
+        with quick(interpreter) if interpreted else nullcontext(), _counted(interpreter) if interpreted else nullcontext():
             yield
     finally:
         autotuner.run = run
@@ -64,6 +70,28 @@ def prepared(config: int | None = None) -> Iterator[None]:
             interpreter._patch_lang = patch
         if convert is not None:
             interpreter._implicit_cvt = convert
+
+
+@contextmanager
+def _counted(interpreter: Any) -> Iterator[None]:
+    """Write to `progress` in the block: a launch of very many programs is slow, and does not hang."""
+    builder: Any = getattr(interpreter, "interpreter_builder", None)
+    begin = getattr(builder, "set_grid_idx", None)
+    if progress is None or begin is None:
+        yield
+        return
+
+    def counted(*at: int) -> None:
+        global _begun  # noqa: PLW0603
+        _begun += 1
+        os.pwrite(progress, _begun.to_bytes(8, "little"), 0)
+        begin(*at)
+
+    builder.set_grid_idx = counted
+    try:
+        yield
+    finally:
+        del builder.set_grid_idx
 
 
 def _with_one_config(run: Callable[..., Any]) -> Callable[..., Any]:

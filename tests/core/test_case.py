@@ -60,6 +60,16 @@ def rows_of_any_shape(x: Tensor, w: Tensor) -> Tensor:
     return x * w
 
 
+@operator(x="[T, D] float32", T=(700, 900), D=(0, 8))
+def many_rows(x: Tensor) -> Tensor:
+    return x * 2
+
+
+def test_an_axis_without_a_size_has_one_or_its_least() -> None:
+    register(many_rows)
+    assert dict(default_case(operator="many_rows").sizes) == {"T": 700, "D": 1}
+
+
 def test_a_case_has_the_axes_that_it_has_sizes_of() -> None:
     register(rows_of_any_shape)
     case = default_case(operator="rows_of_any_shape", B0=3, D=4)

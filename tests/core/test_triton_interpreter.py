@@ -4,6 +4,7 @@
 # kernels are in Triton's language
 
 import importlib
+import os
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
@@ -20,7 +21,7 @@ from torch import Tensor
 from triton.language.extra import libdevice
 from triton.language.extra.libdevice import rsqrt
 
-from mhc import Implementation, Refused, operator
+from mhc import Implementation, Refused, operator, triton_interpreter
 from mhc.autotuned import CONFIG, NUMBERS, pinned, uses_autotuner
 from mhc.case import Case, default_case
 from mhc.fuzz.check.check import check
@@ -95,6 +96,23 @@ def test_what_was_patched_is_restored_behind_each_launch(interpreter: Any) -> No
         assert tl.zeros is before
         assert torch.equal(launched(torch.zeros(5)), torch.zeros(5) + 1)
     assert interpreter._patch_lang is patch
+
+
+def test_each_program_that_begins_is_counted_where_it_is_watched(interpreter: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def begun() -> int:
+        return int.from_bytes(os.pread(watched, 8, 0), "little")
+
+    watched = os.memfd_create("programs")
+    monkeypatch.setattr(triton_interpreter, "progress", watched)
+    with prepared():
+        launched(torch.ones(37))
+        first = begun()
+        launched(torch.ones(37))
+    assert (first > 0, begun() - first) == (True, 10)
+    assert "set_grid_idx" not in vars(interpreter.interpreter_builder)
+    launched(torch.ones(37))
+    assert begun() - first == 10
+    os.close(watched)
 
 
 def test_another_way_of_patching_is_left_alone(interpreter: Any, monkeypatch: pytest.MonkeyPatch) -> None:

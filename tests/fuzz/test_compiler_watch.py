@@ -81,6 +81,18 @@ def test_a_busy_process_is_in_a_compiler_where_its_stack_is(file: str, wanted: b
         assert alive()
 
 
+def test_an_interpreter_that_begins_programs_is_slow_and_one_that_begins_none_hangs() -> None:
+    begin = (
+        "begun = os.memfd_create('programs'); n = 0\nwhile True:\n    n += 1; os.pwrite(begun, n.to_bytes(8, 'little'), 0)"
+    )
+    for work, wanted in ((begin, True), (f"{begin}\n    while True: pass", False)):
+        with worker(work) as (compilers, alive):
+            watched = Compilers(compilers._pid, int(compilers._file.name), STACKS, int(compilers._file.name) + 1)
+            settle(watched)
+            assert seen(watched, wanted) == wanted
+            assert alive()
+
+
 def test_a_program_that_it_has_started_and_that_works_is_a_compiler_and_one_that_sleeps_is_none() -> None:
     start = "subprocess.Popen([sys.executable, '-c', {!r}]).wait()"
     with worker(start.format("while True: pass")) as (compilers, _):

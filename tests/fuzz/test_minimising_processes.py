@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torch import Tensor
 
-from mhc import Case, default_case, load
+from mhc import Case, default_case, load, operator
 from mhc.fuzz.check.level import Level
 from mhc.fuzz.findings.finding import Reduction
 from mhc.fuzz.minimise import minimise as minimise_
@@ -17,6 +18,7 @@ from mhc.fuzz.minimise.sandbox import Process
 from mhc.fuzz.worker.limits import Limits
 from mhc.fuzz.worker.process import HarnessError
 from mhc.fuzz.worker.protocol import Fault, Minimise, Minimised
+from mhc.operator import register
 from mhc.oracles import liveness
 from mhc.oracles.verdict import Verdict, failed, passed
 from tests.fuzz.test_minimise import DEAD, FINE, GATE, HUNG, WRONG, Answer, Stub, found
@@ -115,6 +117,20 @@ def test_the_healthy_case_of_a_hang_is_in_its_dtype_and_in_a_process_of_its_own(
     start = Watched(lambda case, depth, nth: HUNG if case == SMALL else FINE)
     minimise(found(HUNG, SMALL), "cpu", start=start, checks=1)
     assert start.cases[0] == [default_case(dtype="float16")]
+
+
+@operator(x="[D, L] float32", L="D-5", D=(1, 64))
+def shorter(x: Tensor) -> Tensor:
+    return x * 2
+
+
+def test_a_hang_is_minimised_where_no_case_of_the_smallest_sizes_exists() -> None:
+    register(shorter)
+    case = default_case(operator="shorter", D=9, dtype="float32")
+    start = Watched(lambda case, depth, nth: HUNG)
+    small = minimise(found(HUNG, case), "cpu", start=start, checks=20).case
+    assert isinstance(small, Case)
+    assert small.sizes["D"] == 5
 
 
 def test_a_minimal_case_comes_with_its_own_message() -> None:

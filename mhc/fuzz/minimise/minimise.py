@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mhc.case import Case, default_case
+from mhc.case_json import CaseError
 from mhc.drawn_case import DrawnCase
 from mhc.fuzz.check.level import Level
 from mhc.fuzz.findings.finding import MOST_STEPS, Drawn, Finding, Reduction, Step
@@ -65,7 +66,8 @@ def minimise(
     sandbox = Sandbox(start, limit=_limit(found, least), least=least)
     try:
         if found.hung and isinstance(found.case, Case):  # measure a healthy case, so that a hang is detected soon
-            sandbox.seen(default_case(operator=found.case.operator, dtype=found.case.dtype), found.fingerprint, Level.PLAIN)
+            if (simple := _simple(found.case)) is not None:
+                sandbox.seen(simple, found.fingerprint, Level.PLAIN)
             sandbox.stop()
         probe = _Probe(found, sandbox)
         if probe.depth is not None:
@@ -267,6 +269,14 @@ class _Probe:
         if verdict is not None:
             self._verdicts[case] = verdict
         return verdict is not None
+
+
+def _simple(case: Case) -> Case | None:
+    """Return a case of the smallest sizes; None where these do not exist, as with an axis that is another less 5."""
+    try:
+        return default_case(operator=case.operator, dtype=case.dtype)
+    except CaseError:
+        return None
 
 
 def _limit(found: Finding, least: float) -> float:

@@ -3,6 +3,9 @@
 A compiler may be a program that the worker has started, such as nvcc. It may also run in the worker itself, which is then
 busy, and shows in its stack: a signal makes a C handler (`faulthandler`) write the stack, even while other code holds
 Python's lock. A worker that is not busy gets no signal, which would interrupt its sleep.
+
+Triton's interpreter counts as a compiler while it begins one program of a launch after the other: it is slow then, and does
+not hang.
 """
 
 import os
@@ -34,15 +37,18 @@ class Compilers:
 
     Args:
         pid: the worker. descriptor: its file for stacks. number: the signal that makes it write one.
+        programs: its file for the number of programs that it has begun in Triton's interpreter.
 
     Attributes:
         starved: seconds between the last two looks, and of the same call, in which the worker would have run, had a core
             been free.
     """
 
-    def __init__(self, pid: int, descriptor: int, number: signal.Signals) -> None:
+    def __init__(self, pid: int, descriptor: int, number: signal.Signals, programs: int | None = None) -> None:
         self._pid, self._signal = pid, number
         self._file = Path(f"/proc/{pid}/fd/{descriptor}")
+        self._programs = None if programs is None else Path(f"/proc/{pid}/fd/{programs}")
+        self._begun = b""
         self._read = 0
         self._looked = time.monotonic()
         self._used: dict[int, float] = {}
@@ -70,11 +76,20 @@ class Compilers:
         self._queued = queued
         busy = {pid for pid, seconds in used.items() if seconds - self._used.get(pid, 0.0) > least}
         self._looked, self._used = time.monotonic(), used
-        found = bool(busy - {self._pid}) or self._in_stack() or _waits_for_a_file(self._pid)
+        goes_on = self._goes_on()  # each look reads it
+        found = bool(busy - {self._pid}) or self._in_stack() or goes_on or _waits_for_a_file(self._pid)
         if self._pid in busy and runs and self._handled():
             with suppress(ProcessLookupError):
                 os.kill(self._pid, self._signal)
         return found
+
+    def _goes_on(self) -> bool:
+        """Return whether Triton's interpreter has begun another program since the last look."""
+        before = self._begun
+        if self._programs is not None:
+            with suppress(OSError):
+                self._begun = self._programs.read_bytes()
+        return self._begun != before
 
     def _in_stack(self) -> bool:
         """Return whether a stack written since the last look is in a compiler."""

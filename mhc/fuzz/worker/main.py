@@ -41,6 +41,7 @@ def serve(
     os.environ.update(variables)
     import torch  # noqa: PLC0415
 
+    from mhc import triton_interpreter  # noqa: PLC0415
     from mhc.fuzz.worker.compile_count import count_triton  # noqa: PLC0415
     from mhc.fuzz.worker.peer import run, start_peers  # noqa: PLC0415
     from mhc.fuzz.worker.program_session import Programs  # noqa: PLC0415
@@ -49,6 +50,7 @@ def serve(
     from mhc.registry import load_tested  # noqa: PLC0415
 
     torch.set_num_threads(1)
+    triton_interpreter.progress = None if stacks is None else os.memfd_create("programs")
     send = _Sender(connection)
     try:
         implementation = load_tested(spec)
@@ -62,7 +64,7 @@ def serve(
     programs = Programs(spec, send)
     located = Counter[tuple[str, ...]]()
     running = start_peers(peers, device, bare, send, serve)
-    send(Ready(stacks=stacks))
+    send(Ready(stacks=stacks, programs=triton_interpreter.progress))
     while True:
         try:
             request = connection.recv()

@@ -202,7 +202,7 @@ class Process:
             case Ready():
                 self.ready = True
                 if message.stacks is not None and self._process.pid is not None:
-                    self._compilers = Compilers(self._process.pid, message.stacks, STACKS)
+                    self._compilers = Compilers(self._process.pid, message.stacks, STACKS, message.programs)
                 if self._asked:
                     self._expect("drawing", limits.idle)
                 else:
@@ -260,7 +260,8 @@ class Process:
     def _hung(self, now: float) -> Verdict | None:
         """Return the verdict on a process that has taken too long; None otherwise.
 
-        Within a call, time does not count in which a compiler ran, or in which no core was free for the process. Before the
+        Within a call, time does not count in which a compiler ran or Triton's interpreter began another program, or in which
+        no core was free for the process. Before the
         verdict it looks once more, for what was without a core since the last look.
         """
         if now - self.since > self._limit:

@@ -91,9 +91,11 @@ class Ready:
 
     Attributes:
         stacks: descriptor of the file to which the process writes the stacks of its threads on `STACKS`.
+        programs: the same for the number of programs that it has begun in Triton's interpreter.
     """
 
     stacks: int | None = None
+    programs: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
