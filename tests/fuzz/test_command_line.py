@@ -258,6 +258,21 @@ def test_bad_usage_exits_2_and_says_why(arguments: list[str], message: str, monk
     assert message in result.output
 
 
+def test_a_reference_that_cannot_be_read_exits_2_before_anything_runs(tmp_path: Path) -> None:
+    (tmp_path / "bessel.py").write_text(
+        "import torch\nfrom mhc import Implementation, operator\n"
+        "@operator(x='[T, D] float32')\n"
+        "def bessel(x):\n    return torch.special.bessel_j0(x)\n"
+        "IMPL = Implementation(name='mine', operator=bessel, function=lambda x: torch.special.bessel_j0(x))\n",
+        encoding="utf-8",
+    )
+    result = fuzz("--cases", 3, "--impl", tmp_path / "bessel.py:IMPL", out=tmp_path / "runs")
+    assert result.exit_code == 2
+    assert "the reference bessel cannot be judged: aten.special_bessel_j0.default in " in result.output
+    assert "bessel.py:5: no rule derives its error bound" in result.output
+    assert not (tmp_path / "runs").exists()
+
+
 def test_a_file_that_is_no_case_exits_2_and_names_the_field(tmp_path: Path) -> None:
     path = tmp_path / "case.json"
     path.write_text(default_case(n=2).to_json().replace('"n": 2', '"n": 99'), encoding="utf-8")

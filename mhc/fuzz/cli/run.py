@@ -14,6 +14,7 @@ from typing import Any
 import click
 import torch
 
+from mhc.case import default_case
 from mhc.environment import environment
 from mhc.files import new_folder, refuse_links
 from mhc.fuzz import report
@@ -36,7 +37,12 @@ from mhc.fuzz.findings.finding import Finding
 from mhc.fuzz.worker.preload_compiler import preload_compiler
 from mhc.fuzz.worker.process import HarnessError
 from mhc.fuzz.worker.protocol import Fault
+from mhc.implementation import Implementation
+from mhc.inputs import materialise
+from mhc.oracles.bounds.carried import UnreadableReference
+from mhc.oracles.tolerances import tolerances
 from mhc.programs.targets import ProgramTarget
+from mhc.reference import reference
 from mhc.registry import Tested
 
 MINIMISE = True
@@ -136,12 +142,33 @@ def _loaded(settings: Settings) -> tuple[Sequence[tuple[str, Tested]], tuple[Pee
             operator=settings.operator,
             compared_by=settings.compared_by,
         )
+    for spec, implementation in loaded:
+        _require_readable(f"{settings.named_by} {spec}", implementation)
     if settings.on is None:
         try:
             refuse_mended(settings.ledger, loaded, peers, settings.device)
         except HarnessError as fault:
             our_fault(fault)
     return loaded, peers
+
+
+def _require_readable(named: str, implementation: Tested) -> None:
+    """Refuse an implementation from outside whose operator's function does what no bound can be read from.
+
+    It is read on the simplest case; what only other cases do shows in these.
+
+    Raises:
+        click.UsageError: it does.
+    """
+    if not isinstance(implementation, Implementation) or not implementation.place or implementation.table.function is None:
+        return
+    try:
+        inputs = materialise(default_case(operator=implementation.table.name, dtype=implementation.dtypes[0]))
+        tolerances(inputs, reference(inputs))
+    except UnreadableReference as error:
+        raise click.UsageError(f"{named}: the reference {implementation.table.name} cannot be judged: {error}") from error
+    except Exception:
+        return  # cases show it
 
 
 def _finish(settings: Settings, store: Store, campaign: Campaign, ended: str) -> int:
