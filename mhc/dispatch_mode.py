@@ -1,7 +1,7 @@
 """The base of our modes that see every operation of PyTorch in a block of code."""
 
 import sys
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -28,6 +28,3 @@ class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             mode.__torch_dispatch__ = torch._disable_dynamo(mode.__torch_dispatch__)  # type: ignore[attr-defined,method-assign]
             mode._kept_out = True
         return super().__enter__()  # type: ignore[no-any-return,no-untyped-call]
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        raise NotImplementedError

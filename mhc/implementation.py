@@ -47,13 +47,14 @@ def place_of(error: BaseException) -> str:
         frames = traceback.extract_tb(error.__traceback__)
     except BaseException:  # of files that cannot be read
         return ""
-    ours = [one for one in frames if Path(one.filename).is_file() and not _is_installed(one.filename)]
-    return f"{Path(ours[-1].filename).name}, line {ours[-1].lineno}" if ours else ""
+    own = [one for one in frames if Path(one.filename).is_file() and not _is_installed(one.filename)]
+    return f"{Path(own[-1].filename).name}, line {own[-1].lineno}" if own else ""
 
 
 def _is_installed(file: str) -> bool:
     path = Path(file).resolve()
-    return {"site-packages", "dist-packages"} & {*path.parts} != set() or any(path.is_relative_to(one) for one in _INSTALLED)
+    in_site = not {"site-packages", "dist-packages"}.isdisjoint(path.parts)
+    return in_site or any(path.is_relative_to(one) for one in _INSTALLED)
 
 
 def text_of(error: BaseException) -> str:

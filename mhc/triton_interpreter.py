@@ -62,7 +62,7 @@ def prepared(config: int | None = None) -> Iterator[None]:
             interpreter._implicit_cvt = floats.with_scalars(convert)
     try:
         interpreted = interpreter is not None and interpreter.triton.knobs.runtime.interpret
-        with quick(interpreter) if interpreted else nullcontext(), _counted(interpreter) if interpreted else nullcontext():
+        with quick(interpreter) if interpreted else nullcontext(), _counted(interpreter):
             yield
     finally:
         autotuner.run = run

@@ -71,13 +71,11 @@ def defaults(got: Tensor, wanted: Tensor) -> bool:
 
 def one_percent(got: Tensor, wanted: Tensor) -> bool:
     """Apply `torch.allclose` with rtol and atol 1e-2."""
-    return torch.allclose(got, wanted, rtol=1e-2, atol=1e-2) if got.is_floating_point() else torch.equal(got, wanted)
+    return torch.allclose(got, wanted, rtol=1e-2, atol=1e-2)
 
 
 def tilelang_close(got: Tensor, wanted: Tensor) -> bool:
     """Apply `tilelang.utils.tensor.torch_assert_close` with its defaults: one element in a thousand may be anything."""
-    if not got.is_floating_point():
-        return torch.equal(got, wanted)
     mismatched = int((~torch.isclose(got, wanted, rtol=1e-2, atol=1e-3, equal_nan=True)).sum())
     return mismatched <= int(got.numel() * 0.001)
 
@@ -108,7 +106,9 @@ def judge(implementation: Implementation, tests: Sequence[Test] = FIXED, device:
 def _same(got: Tensor | None, wanted: Tensor | None, close: Callable[[Tensor, Tensor], bool]) -> bool:
     if got is None or wanted is None:
         return got is wanted
-    return got.shape == wanted.shape and got.dtype == wanted.dtype and close(got, wanted)
+    if got.shape != wanted.shape or got.dtype != wanted.dtype:
+        return False
+    return close(got, wanted) if got.is_floating_point() else torch.equal(got, wanted)
 
 
 @lru_cache

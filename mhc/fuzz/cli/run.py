@@ -34,6 +34,7 @@ from mhc.fuzz.executors.local import Executor, LocalExecutor, Specs
 from mhc.fuzz.executors.ray_cluster import RayExecutor
 from mhc.fuzz.findings import fixtures
 from mhc.fuzz.findings.finding import Finding
+from mhc.fuzz.worker.forkserver import start_server
 from mhc.fuzz.worker.preload_compiler import preload_compiler
 from mhc.fuzz.worker.process import HarnessError
 from mhc.fuzz.worker.protocol import Fault
@@ -52,6 +53,8 @@ _ENDS = signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SI
 def run_campaign(settings: Settings) -> int:
     """Run a campaign to its end, write its reports, and return the exit status."""
     loaded, peers = _loaded(settings)
+    if settings.fixtures is not None:
+        _require_folder("--fixtures", settings.fixtures)
     settings, store = _opened(settings)
     folder = settings.folder
     again = "resuming" if settings.resumed else "reports in"
@@ -142,6 +145,8 @@ def _loaded(settings: Settings) -> tuple[Sequence[tuple[str, Tested]], tuple[Pee
             operator=settings.operator,
             compared_by=settings.compared_by,
         )
+        if settings.on is None:
+            start_server()  # it imports while references are read
     for spec, implementation in loaded:
         _require_readable(f"{settings.named_by} {spec}", implementation)
     if settings.on is None:
@@ -202,14 +207,6 @@ def _opened(settings: Settings) -> tuple[Settings, Store]:
         click.UsageError: the folder cannot be made or opened, or another process has resumed the run.
     """
     folder = settings.folder
-    if settings.fixtures is not None:
-        missing = [one for one in (settings.fixtures, *settings.fixtures.parents) if not one.exists()]
-        try:
-            settings.fixtures.mkdir(parents=True, exist_ok=True)
-            for one in missing:  # it stays absent until there is a fixture
-                one.rmdir()
-        except OSError as error:
-            raise click.UsageError(f"--fixtures {settings.fixtures}: {error}") from error
     try:
         if settings.resumed:
             refuse_links(folder / "logs", *folder.glob("logs/*"))
@@ -223,6 +220,21 @@ def _opened(settings: Settings) -> tuple[Settings, Store]:
         where = f"--resume-or-start {folder}" if settings.exact else where
         raise click.UsageError(f"{where}: {error}") from error
     return replace(settings, folder=folder), store
+
+
+def _require_folder(option: str, folder: Path) -> None:
+    """Refuse a folder that cannot be made; one that is not there stays absent until something is written to it.
+
+    Raises:
+        click.UsageError: it cannot.
+    """
+    missing = [one for one in (folder, *folder.parents) if not one.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for one in missing:
+            one.rmdir()
+    except OSError as error:
+        raise click.UsageError(f"{option} {folder}: {error}") from error
 
 
 def _empty(folder: Path) -> Path:

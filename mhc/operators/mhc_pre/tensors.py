@@ -64,14 +64,10 @@ def backward_tensors(given: Sequence[Tensor | None]) -> tuple[dict[str, Tensor],
     present = [tensor for tensor in given if tensor is not None]
     tensors = dict(zip(PRE.backward_arguments, dense(*present), strict=False))  # only gamma, the last, may be absent
     x = tensors["x"]
-    allocate = allocator(x)
-    layouts = _layouts(x.shape, x.dtype, "gradients")
-    if "gamma" in tensors:
-        gradients = {name: allocate(*layout) for name, layout in layouts.items()}
-        return {**tensors, **gradients}, tuple(gradients.values())
-    gradients = {name: allocate(*layout) for name, layout in layouts.items() if name != "dgamma"}
+    allocate, layouts = allocator(x), _layouts(x.shape, x.dtype, "gradients")
+    gradients = {name: allocate(*layout) for name, layout in layouts.items() if name != "dgamma" or "gamma" in tensors}
     standing = {"gamma": tensors["phi"], "dgamma": gradients["dphi"]}
-    return {**tensors, **gradients, **standing}, (*gradients.values(), None)
+    return {**standing, **tensors, **gradients}, tuple(map(gradients.get, layouts))
 
 
 @functools.lru_cache(maxsize=4096)
