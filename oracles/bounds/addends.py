@@ -2,11 +2,11 @@
 
 a + b + c may be summed as a + (b + c), which rounds at |b + c| instead of |a + b|. In any order, a partial sum of L terms
 is at most max(sum of positive terms, -sum of negative terms) in magnitude, and L - 2 partial sums are rounded before the
-last. docs/tolerances.md derives it. Of the terms of a sum these two sums and their number are kept, and computed when a
-third term is added; a number that is no sum has no `Addends`.
+last. docs/tolerances.md derives it. Of the terms of a sum these two sums and their number are kept, and what its error
+holds already, and computed when a third term is added; a number that is no sum has no `Addends`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 import torch
@@ -17,11 +17,21 @@ from mhc.oracles.bounds.rounding import LAMBDA, indicator, scalar
 
 
 class Parts(NamedTuple):
-    """The sum of the positive terms and of the negative ones, infinite ones taken as 0, and how many terms may not be 0."""
+    """The terms of a sum.
+
+    Attributes:
+        up: the sum of the positive ones; infinite ones are taken as 0, here and below.
+        down: the sum of the negative ones.
+        number: how many may not be 0.
+        rounded: the magnitudes of partial sums for whose rounding the error of the sum has room, its own included.
+        beyond: those of them that are not in the errors of its parts, nor its own.
+    """
 
     up: Tensor
     down: Tensor
     number: Tensor
+    rounded: Tensor
+    beyond: Tensor
 
 
 Addends = Callable[[], Parts]
@@ -51,7 +61,10 @@ def of_sum(a: Term, b: Term) -> Addends:
         first, second = (_parts(*own) if own else part for own, part in zip(alone, inside, strict=True))
         assert first is not None
         assert second is not None
-        return Parts(first.up + second.up, first.down + second.down, first.number + second.number)
+        up, down, number = first.up + second.up, first.down + second.down, first.number + second.number
+        before = first.rounded + second.rounded
+        beyond = (roundings(number - scalar(2.0)) * torch.maximum(up, -down)).sub_(before).relu_()
+        return Parts(up, down, number, before + beyond + (up + down).abs(), beyond)
 
     return Later(make, a.addends, b.addends)
 
@@ -59,11 +72,7 @@ def of_sum(a: Term, b: Term) -> Addends:
 def partial(count: Callable[[], Tensor]) -> Partial:
     """Return the roundings of partial sums of so many terms: of all but the last, or `LAMBDA` times the root of that."""
 
-    def make() -> Tensor:
-        before = (count() - 1).clamp(min=0)
-        return torch.minimum(before, LAMBDA * before.sqrt())
-
-    return Later(make)
+    return Later(lambda: roundings(count() - 1))
 
 
 def terms(first: Tensor, second: Tensor) -> Tensor:
@@ -76,34 +85,39 @@ def terms(first: Tensor, second: Tensor) -> Tensor:
 
 def moved(addends: Addends | None, move: Callable[[Tensor], Tensor]) -> Addends | None:
     """Return the addends of a sum that is indexed or reshaped by `move`."""
-    return None if addends is None else Later(lambda parts: Parts(*map(move, parts)), addends)
+
+    def each(parts: Parts) -> Parts:
+        return Parts(*(move(one.expand(parts.up.shape)) for one in parts))
+
+    return None if addends is None else Later(each, addends)
 
 
 def negated(addends: Addends | None) -> Addends | None:
     """Return the addends of a sum with the other sign."""
-    return None if addends is None else Later(lambda parts: Parts(-parts.down, -parts.up, parts.number), addends)
-
-
-def beyond(total: Addends, sums: Sequence[Tensor]) -> Tensor:
-    """Return the excess of the partial sums of a total over `sums`, the magnitudes of its terms that are sums themselves."""
-    up, down, number = total()
-    formula = sums[0] + sums[1] if len(sums) > 1 else sums[0]
-    return (number - scalar(2.0)).relu_().mul_(torch.maximum(up, -down)).sub_(formula).relu_()
+    return None if addends is None else Later(lambda parts: parts._replace(up=-parts.down, down=-parts.up), addends)
 
 
 def magnitudes(total: Addends) -> Tensor:
     """Return the sum of the magnitudes of all addends, an upper bound of every partial sum in any order."""
-    up, down, _ = total()
-    return up - down
+    parts = total()
+    return parts.up - parts.down
+
+
+def roundings(number: Tensor) -> Tensor:
+    """Return so many roundings, or `LAMBDA` times the root of that, where it is less."""
+    number = number.clamp(min=0)
+    return torch.minimum(number, LAMBDA * number.sqrt())
 
 
 def _parts(value: Tensor, error: Tensor | None, all_finite: bool) -> Parts:
+    none = scalar(0.0)
     if all_finite:
         up = value.relu()
-        return Parts(up, value - up, indicator(value if error is None else torch.maximum(value.abs(), error)))
+        there = indicator(value if error is None else torch.maximum(value.abs(), error))
+        return Parts(up, value - up, there, none, none)
     finite = _finite(value)
-    there = value != 0 if error is None else (value != 0) | (error > 0)
-    return Parts(finite.clamp(min=0), finite.clamp(max=0), there.double())
+    there = (value != 0 if error is None else (value != 0) | (error > 0)).double()
+    return Parts(finite.clamp(min=0), finite.clamp(max=0), there, none, none)
 
 
 def _finite(value: Tensor) -> Tensor:

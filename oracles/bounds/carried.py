@@ -6,24 +6,20 @@ that autograd derives from a plain forward yields the bounds of the gradients by
 """
 
 import functools
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._mode_utils import no_dispatch
 
+from mhc.oracles.bounds import place
 from mhc.oracles.bounds.aten import DECOMPOSED, RULES, UNWRITTEN
 from mhc.oracles.bounds.aten.complexes import Complex
 from mhc.oracles.bounds.elementary import NoRule
 from mhc.oracles.bounds.error_number import ErrorNumber
 from mhc.oracles.bounds.mask import Mask
 
-_HERE = Path(__file__).parent
-_TORCH = Path(torch.__file__).parent
 _PURE = {torch.ops.aten.pow_.Scalar: "Tensor_Scalar"}
 """The overload that returns what an operation writes, where it has another name."""
 
@@ -256,11 +252,6 @@ def unreadable(func: Any) -> str:
 
 
 def _line() -> str | None:
-    """Return the innermost line of code that is neither PyTorch's nor of this package."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        path = Path(frame.f_code.co_filename)
-        if _HERE not in path.parents and _TORCH not in path.parents and path.suffix == ".py":
-            return f"{path}:{frame.f_lineno}"
-        frame = frame.f_back
-    return None
+    """Return the line of the reference that is being read."""
+    frame = place.frame()
+    return None if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"

@@ -22,7 +22,7 @@ from typing import Any, TypeVar, cast
 import torch
 from torch import Tensor
 
-from mhc.oracles.bounds import repeated_terms
+from mhc.oracles.bounds import recurrence, repeated_terms
 from mhc.oracles.bounds.addends import partial
 from mhc.oracles.bounds.error_number import ErrorNumber, after_cancellation
 from mhc.oracles.bounds.later import Later
@@ -33,6 +33,7 @@ from mhc.oracles.bounds.rounding import (
     half_subnormal,
     magnitude,
     nan_to_inf,
+    scalar,
     unit_roundoff,
 )
 
@@ -423,18 +424,46 @@ def cumulative(a: ErrorNumber, dim: int) -> ErrorNumber:
 def plus(a: Any, b: Any) -> ErrorNumber:
     """Return a + b. Where one of them is a sum itself, its terms may be added to the other, one after the other.
 
-    Its partial sums are then rounded at the magnitude of the other, too.
+    Its partial sums are then rounded at the magnitude of the other, too. Steps of a recurrence may be taken in any order.
     """
     total: ErrorNumber = a + b
-    sums = [(one.partial, other) for one, other in ((a, b), (b, a)) if isinstance(one, ErrorNumber) and one.partial]
-    if not sums or total.quantum or not total.reorders:
+    if total.quantum or not total.reorders:
         return total
     shape = total.shape
-    for count, other in sums:
-        size = magnitude(other.value) + other.error if isinstance(other, ErrorNumber) else abs(other)
-        total = total.accumulated(count(), size)
-    total.partial = Later(lambda *counts: sum(counts).expand(shape), *[count for count, _ in sums])
+    if sums := [(one.partial, other) for one, other in ((a, b), (b, a)) if isinstance(one, ErrorNumber) and one.partial]:
+        for count, other in sums:
+            size = magnitude(other.value) + other.error if isinstance(other, ErrorNumber) else abs(other)
+            total = total.accumulated(count(), size)
+        total.partial = Later(lambda *counts: sum(counts).expand(shape), *[count for count, _ in sums])
+    if total.elementary and isinstance(a, ErrorNumber) and isinstance(b, ErrorNumber):
+        total = _in_any_order(total, recurrence.of_sum(a, b))
     return total
+
+
+def _in_any_order(total: ErrorNumber, state: recurrence.State | None) -> ErrorNumber:
+    """Return a sum whose terms may be multiplied by products of factors, and added in another order, if it has a step."""
+    if state is None or not state.repeats or state.terms is None:
+        total.state = state
+        return total
+    terms, dtype, count = state.terms(), total.dtype, total.partial
+    needed = recurrence.rounded(terms)
+    lost = terms.number * terms.unscaled * scalar(half_subnormal(dtype) / unit_roundoff(dtype))
+    if not total.finite:
+        lost = torch.where(total.value.isinf() & (terms.least <= half_subnormal(dtype)), torch.inf, lost)
+    if terms.most.numel() and float(terms.most.max()) > ceiling(dtype):
+        lost = torch.where(terms.most > ceiling(dtype), torch.inf, lost)
+    total = total.accumulated((needed - state.allowed).relu_() + lost, 1.0)
+    total.partial, total.state = count, state._replace(allowed=torch.maximum(needed, state.allowed))
+    return total
+
+
+def times(a: Any, b: Any) -> ErrorNumber:
+    """Return a * b, which may be a step of a recurrence."""
+    product: ErrorNumber = a * b
+    both = isinstance(a, ErrorNumber) and isinstance(b, ErrorNumber)
+    if both and product.elementary and product.reorders and not product.quantum:
+        product.state = recurrence.of_product(a, b)
+    return product
 
 
 @_changing

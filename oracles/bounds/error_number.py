@@ -36,7 +36,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from mhc.oracles.bounds import addends, reassociation, repeated_terms
+from mhc.oracles.bounds import addends, reassociation, recurrence, repeated_terms
 from mhc.oracles.bounds.addends import Addends, Partial
 from mhc.oracles.bounds.later import Later
 from mhc.oracles.bounds.operation_error import general_error, nonfinite_matmul_error, nonfinite_product_error, product_error
@@ -70,6 +70,7 @@ class ErrorNumber:
         distributed: the magnitudes of this product without the cancellation in a factor that is a matrix product.
         addends: the terms whose sum this is.
         partial: the roundings of partial sums inside a sum or a matrix product, in units of a partial sum.
+        state: what is known of it as a part of a linear recurrence.
         cancelled: where it is 0 as a sum of terms that are not; tracked where a quantum is.
     """
 
@@ -91,6 +92,7 @@ class ErrorNumber:
     distributed: reassociation.Reassociated = None
     addends: Addends | None = None
     partial: Partial | None = None
+    state: recurrence.State | None = None
     cancelled: Tensor | None = None
     _size: Tensor | None = None
 
@@ -218,8 +220,8 @@ class ErrorNumber:
         size = None
         if quantum:
             size = addends.magnitudes(together)
-        elif self.reorders and (sums := [_magnitude(one) for one in (self, term) if one.addends is not None]):
-            size = (value.abs() if finite else magnitude(value)) + addends.beyond(together, sums)
+        elif self.reorders and (self.addends is not None or term.addends is not None):
+            size = (value.abs() if finite else magnitude(value)) + together().beyond
         propagated = None if self.errorless and term.errorless else self.error + term.error
         total = self._rounded(value, propagated, self.dtype, size=size, quantum=quantum, finite=finite)
         total.reassociated = reassociation.of_sum(self.reassociated, term.reassociated)
@@ -412,6 +414,8 @@ class ErrorNumber:
             moved.addends = addends.moved(self.addends, move)
         if self.partial is not None:
             moved.partial = Later(move, self.partial)
+        if self.state is not None:
+            moved.state = recurrence.moved(self.state, move, self.shape)
         if self.cancelled is not None:
             moved.cancelled = move(self.cancelled)
         return moved

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from mhc.declared import AS_REFERENCE, Declared
+from mhc.oracles.bounds import place
 from mhc.oracles.bounds.carried import Carried
 from mhc.oracles.bounds.error_number import ErrorNumber
 from mhc.oracles.bounds.made import Made
@@ -64,6 +65,7 @@ def read(
         UnreadableReference: an operation has no rule.
     """
     masks = Mask.made
+    place.forget()
     number = with_factors(number, declared.matmul)
 
     def carried(tensor: Tensor | None, *, requires_grad: bool) -> Any:

@@ -206,6 +206,15 @@ def decided() -> Cases:
     yield from _indices().items()
 
 
+def _recurrence(a: Any, x: Any, w: Any) -> Any:
+    """Return the states of a linear recurrence, each multiplied by a matrix and by a vector, and their sum over a row."""
+    h, found = x[0], []
+    for t in range(1, 5):
+        h = a[t] * h + x[t].unsqueeze(0)
+        found += [h, h @ w, (h * w[0]).sum(-1)]
+    return found
+
+
 WINDOWS: Mapping[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "conv1d": (torch.conv1d, ((2, 3, 7), (4, 3, 2), (4,))),
     "conv1d options": (lambda x, w: torch.conv1d(x, w, None, 2, 1, 2, 2), ((1, 4, 9), (6, 2, 3))),
@@ -315,6 +324,9 @@ WINDOWS: Mapping[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = 
     "narrow sum": (lambda a: a.to(BF16).to(F32) + a.to(F16), ((3, 4),)),
     "expanded strides": (lambda a: aten.as_strided(a.expand(3, 4), [2, 3], [0, 1], 1), ((1, 4),)),
     "strides": (lambda a: aten.as_strided(a.t(), [2, 2], [1, 4]), ((3, 4),)),
+    "sum in a loop": (lambda a: a[0] + a[1] - a[2] + (a[3] + a[4]) - a[5], ((6, 4),)),
+    "recurrence": (_recurrence, ((5, 2, 3), (5, 3), (3, 3))),
+    "no recurrence": (lambda a, b: a * (b - a) + (b * (a + 1) + a), ((3, 4), (3, 4))),
     "tanh backward": (aten.tanh_backward, ((3, 4), (3, 4))),
     "softmax backward": (lambda g, y: aten._softmax_backward_data(g, y, 0, g.dtype), ((3, 4), (3, 4))),
     "softmax backward, point": (lambda g, y: aten._softmax_backward_data(g, y, 0, g.dtype), ((), ())),

@@ -253,19 +253,16 @@ def test_three_terms_and_four_may_be_added_in_any_order() -> None:
 
 
 def test_what_partial_sums_may_come_to() -> None:
-    def number(value: float | torch.Tensor, *inside: float) -> ErrorNumber:
-        """Return a number that is said to be a sum of others."""
-        found = n(value if isinstance(value, torch.Tensor) else t(value))
-        if inside:
-            first, *rest = map(number, inside)
-            for one in rest:
-                first.addends = addends.of_sum(first, one)
-            found.addends = first.addends
-        return found
+    def number(value: float, *inside: float) -> ErrorNumber:
+        """Return a number that is said to be a sum of others, one after the other."""
+        first, *rest = (n(t(one)) for one in inside or (value,))
+        for one in rest:
+            first.addends = addends.of_sum(first, one)
+        first.value = t(value)
+        return first
 
     def beyond(a: ErrorNumber, b: ErrorNumber) -> float:
-        sums = [magnitude(one.value) for one in (a, b) if one.addends is not None]
-        return float(addends.beyond(addends.of_sum(a, b), sums))
+        return float(addends.of_sum(a, b)().beyond)
 
     assert beyond(number(3, 1, 2), number(4)) == 7 - 3
     assert beyond(number(3, 5, -2), number(-4)) == 6 - 3
@@ -274,17 +271,21 @@ def test_what_partial_sums_may_come_to() -> None:
     assert beyond(number(9, 4, 5), number(-1)) == 0
     assert beyond(number(3, 1, 2), number(0)) == 0, "adding 0 rounds nothing"
     assert beyond(number(1, 0, 1), number(0)) == 0
-    assert beyond(number(math.inf, math.inf, 2), number(1)) == 3
-    assert beyond(number(-math.inf, -math.inf, 2), number(1)) == beyond(number(math.nan, math.nan, 2), number(1)) == 3
+    assert beyond(number(10, 1, 2, 3, 4), number(5)) == 3 * 15 - 2 * 10 - 10, "each partial sum counts once"
+    assert beyond(number(4, 1, 1, 1, 1), number(-1)) == 3 * 4 - 2 * 4 - 4
+    many = number(64, *[1] * 64)
+    assert abs(beyond(many, number(1)) - (6 * 63**0.5 * 65 - 6 * 62**0.5 * 64 - 64)) < 1e-9
+    assert beyond(number(math.inf, math.inf, 2), number(1)) == 1
+    assert beyond(number(-math.inf, -math.inf, 2), number(1)) == beyond(number(math.nan, math.nan, 2), number(1)) == 1
     assert float(addends.magnitudes(addends.of_sum(number(-1.0), number(2.0, -3.0, 5.0)))) == 9
     assert addends.moved(None, torch.neg) is addends.negated(None) is None
     of_two = number(-1, 1, -2).addends
     negative, double = addends.negated(of_two), addends.moved(of_two, lambda one: one * 2)
     assert negative is not None
     assert double is not None
-    assert [[float(part) for part in one()] for one in (negative, double)] == [[2, -1, 2], [2, -4, 4]]
-    both = addends.of_sum(number(1.0), number(torch.ones(2, 1, dtype=F64)))()
-    assert [one.shape for one in both] == [(2, 1)] * 3
+    assert [[float(part) for part in one()] for one in (negative, double)] == [[2, -1, 2, 1, 0], [2, -4, 4, 2, 0]]
+    both = addends.of_sum(number(1.0), n(torch.ones(2, 1, dtype=F64)))()
+    assert [one.shape for one in both] == [(2, 1)] * 5
 
 
 def test_a_long_sum_is_read_as_quickly_as_a_short_one() -> None:

@@ -50,7 +50,7 @@ def _mul(func: Any, a: Any, b: Any) -> Any:
     if all(one.dtype == torch.bool for one in (a, b) if not isinstance(one, (int, float))):  # as isfinite does it
         return logical(aten.logical_and, a, b)
     (a, b), dtype = promoted(a, b)
-    return narrowed(a * b, dtype)
+    return narrowed(elementary.times(a, b), dtype)
 
 
 @rule(aten.div)
