@@ -71,6 +71,7 @@ class ErrorNumber:
         addends: the terms whose sum this is.
         partial: the roundings of partial sums inside a sum or a matrix product, in units of a partial sum.
         state: what is known of it as a part of a linear recurrence.
+        among_zeros: a number and a view of a tensor: this is the number there, and 0 without an error elsewhere.
         cancelled: where it is 0 as a sum of terms that are not; tracked where a quantum is.
     """
 
@@ -93,6 +94,7 @@ class ErrorNumber:
     addends: Addends | None = None
     partial: Partial | None = None
     state: recurrence.State | None = None
+    among_zeros: tuple[Self, Callable[[Tensor], Tensor]] | None = None
     cancelled: Tensor | None = None
     _size: Tensor | None = None
 

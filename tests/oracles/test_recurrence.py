@@ -165,3 +165,27 @@ def test_the_bound_of_a_sum_in_a_loop_grows_as_that_of_a_sum() -> None:
     in_loop, at_once = (number(read(each, [x], {})) for each in (loop, lambda x: x.sum(0)))
     assert bool((in_loop.error < at_once.error).all())
     assert ratio(x.flip(0).cumsum(0)[-1], in_loop) <= 1
+
+
+def test_gradients_of_rows_one_by_one_are_those_of_all_at_once() -> None:
+    generator = torch.Generator().manual_seed(6)
+    x, upstream = torch.randn(5, 7, generator=generator), torch.randn(5, 7, generator=generator)
+
+    def gradient(function: Callable[[Tensor], Tensor]) -> ErrorNumber:
+        (found,) = read(function, [x], {}, [upstream]).gradients
+        assert found is not None
+        return found
+
+    at_once = gradient(lambda x: x.exp() * 0.3)
+    for by_rows in (
+        lambda x: torch.stack([x[t].exp() * 0.3 for t in range(5)]),
+        lambda x: torch.cat([x[:2].exp() * 0.3, x[2:].exp() * 0.3]),
+        lambda x: torch.stack([x[:, at].exp() * 0.3 for at in range(7)], 1),
+    ):
+        assert torch.equal(gradient(by_rows).value, at_once.value)
+        assert torch.equal(gradient(by_rows).error, at_once.error)
+    twice = gradient(lambda x: torch.stack([x[t].exp() * 0.3 for t in (0, 1, 1, 1, 4)]))
+    assert bool((twice.value[1] != at_once.value[1]).all())
+    assert not twice.value[2:4].any()
+    assert not twice.error[2:4].any()
+    assert bool((twice.error[1] > 2 * U * twice.value[1].abs()).all())

@@ -1,10 +1,11 @@
 """Elementwise arithmetic and elementary functions, and conversions of dtype."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from mhc.oracles.bounds import elementary
 from mhc.oracles.bounds.aten.choices import logical
@@ -16,9 +17,29 @@ from mhc.oracles.bounds.rounding import ELEMENTARY, nan_to_inf
 
 @rule(aten.add)
 def _add(func: Any, a: Any, b: Any, *, alpha: float = 1) -> ErrorNumber:
+    if alpha == 1 and (filled := _filled(a, b)) is not None:
+        return filled
     (first, second), dtype = promoted(a, b)
     total = narrowed(elementary.plus(first, second if alpha == 1 else second * alpha), dtype)
     return _but_zeros(total, a, b) if alpha == 1 else total
+
+
+def _filled(a: Any, b: Any) -> ErrorNumber | None:
+    """Return a sum in which one number fills zeros of the other, such as that of the gradients of two rows; else None."""
+    if not isinstance(a, ErrorNumber) or type(a) is not type(b) or a.dtype != b.dtype or a.shape != b.shape:
+        return None
+    for whole, one in ((a, b), (b, a)):
+        if one.among_zeros is not None:
+            number, part = one.among_zeros
+            if not (bool(part(whole.value).any()) or bool(part(whole.error).any())):
+
+                def put(tensors: Sequence[Tensor], part: Callable[[Tensor], Tensor] = part) -> Tensor:
+                    result = tensors[0].clone()
+                    part(result).copy_(tensors[1])
+                    return result
+
+                return type(whole).joined([whole, number], put)
+    return None
 
 
 def _but_zeros(total: ErrorNumber, a: Any, b: Any) -> ErrorNumber:

@@ -25,9 +25,19 @@ def _move(func: Any, a: Any, *args: Any, **kwargs: Any) -> Any:
 rule(
     *(aten.expand, aten.permute, aten.transpose, aten.t, aten.unsqueeze, aten.squeeze, aten.slice, aten.select),
     *(aten.clone, aten.detach, aten.alias, aten.split, aten.split_with_sizes, aten.unbind, aten.lift_fresh, aten.flip),
-    *(aten.tril, aten.triu, aten.roll, aten.repeat, aten.diagonal, aten.slice_backward, aten.select_backward),
-    *(aten.constant_pad_nd, aten.diag_embed, aten.chunk, aten.unfold),
+    *(aten.tril, aten.triu, aten.roll, aten.repeat, aten.diagonal, aten.constant_pad_nd, aten.diag_embed, aten.chunk),
+    aten.unfold,
 )(_move)
+
+
+@rule(aten.select_backward, aten.slice_backward)
+def _among_zeros(func: Any, a: Any, sizes: Sequence[int], *place: int) -> Any:
+    """Return the gradient of a whole tensor: 0 but for a part of it."""
+    whole = _move(func, a, sizes, *place)
+    if isinstance(whole, ErrorNumber):
+        part = aten.select.int if func is aten.select_backward.default else aten.slice.Tensor
+        whole.among_zeros = a, lambda tensor: part(tensor, *place)
+    return whole
 
 
 @rule(aten.as_strided)
