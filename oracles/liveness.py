@@ -76,16 +76,24 @@ def hung(limit: float) -> Verdict:
     return _process_failed("hang", f"no answer within {limit:g} s")
 
 
-def died(how: str) -> Verdict:
-    """Return the verdict on a process that ended by a signal or with a status."""
-    return _process_failed(how, f"its process ended in the middle of the case: {how}")
+def died(how: str, *, called: bool = True) -> Verdict:
+    """Return the verdict on a process that ended by a signal or with a status.
+
+    called: the implementation was called in the case; otherwise the reference may be to blame, or an earlier call.
+    """
+    when = "in the middle of the case" if called else "in the reference, before the implementation was called in this case"
+    return _process_failed(how, f"its process ended {when}: {how}")
 
 
 def after_judged(verdict: Verdict) -> Verdict:
     """Return the verdict on a process that failed after its case was judged, because of something left running."""
     if verdict.symptom in _CUMULATIVE:
         return verdict
-    return _process_failed(f"{verdict.symptom}, late", f"after the case had been judged: {verdict.message}")
+    message = verdict.message.replace("its process ended in the middle of the case", "its process ended")
+    return _process_failed(
+        f"{verdict.symptom}, late",
+        f"after the case had been judged, by what it left running, or by `supports` of the implementation: {message}",
+    )
 
 
 def wrote_to_pipe() -> Verdict:

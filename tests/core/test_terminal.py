@@ -166,6 +166,17 @@ def test_what_is_closed_is_opened_on_nothing() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "heard")
 
 
+def test_what_a_process_starts_has_all_standard_descriptors(tmp_path: Path) -> None:
+    (tmp_path / "inner.py").write_text("import sys\n\nassert sys.stdin and sys.stderr\nprint('heard')\n")
+    outer = tmp_path / "outer.py"
+    outer.write_text(
+        "import subprocess, sys\n\nfrom mhc.terminal import open_standard\n\nopen_standard()\n"
+        f"subprocess.run([sys.executable, {str(tmp_path / 'inner.py')!r}], check=True)\n"
+    )
+    done = subprocess.run(["sh", "-c", f"{sys.executable} {outer} <&- 2>&-"], stdout=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "heard\n")
+
+
 def test_a_guarded_stream_is_the_stream_in_all_else() -> None:
     stream = Guarded(io.StringIO())
     assert stream.write("\x1b[31m") == 5

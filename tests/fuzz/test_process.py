@@ -22,7 +22,7 @@ from mhc.fuzz.worker.limits import Limits
 from mhc.fuzz.worker.main import serve
 from mhc.fuzz.worker.process import HarnessError, Process
 from mhc.fuzz.worker.protocol import Begun, Check, Done, Judged, Message, Ran, Ready, Round, Running
-from mhc.oracles.verdict import Verdict
+from mhc.oracles.verdict import Status, Verdict
 from tests.support.helpers import sleeping
 
 
@@ -393,3 +393,29 @@ def test_an_end_with_the_server_blames_no_case(tmp_path: Path) -> None:
         again.await_ready()
     finally:
         again.kill()
+
+
+def test_the_end_of_a_reference_is_no_finding_of_a_kernel_that_was_never_called(tmp_path: Path) -> None:
+    file = tmp_path / "ends.py"
+    file.write_text(
+        "import os\n\nfrom mhc import Implementation, operator\n\n\n"
+        '@operator(x="[D] storage")\ndef twice(x):\n    if len(x) > 7:\n        os._exit(3)\n    return x * 2\n\n\n'
+        'IMPL = Implementation(name="mine", operator=twice, forward=lambda x: x * 2)\n'
+    )
+    load(f"{file}:IMPL")
+    small, large = (default_case(operator="twice", D=size) for size in (4, 9))
+    client = WorkerClient(f"{file}:IMPL", load(f"{file}:IMPL"), "cpu")
+    try:
+        client.start(small)
+        assert {one.status for one in client.finish()} <= {Status.PASS, Status.NOT_APPLICABLE}
+        client.start(large)
+        (verdict,) = client.finish()
+        assert verdict.symptom == "exit 3"
+        assert verdict.message == (
+            "its process ended in the reference, before the implementation was called in this case: exit 3"
+        )
+        client.start(large)  # in another process
+        with pytest.raises(HarnessError, match="ended in the reference, before it called the implementation: exit 3"):
+            client.finish()
+    finally:
+        client.stop()

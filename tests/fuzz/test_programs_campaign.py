@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from mhc.fuzz.findings.finding import read_finding
 from mhc.programs.grammar import Program
@@ -51,6 +52,12 @@ def test_a_campaign_finds_wrong_code_reports_it_and_replays_it(tmp_path: Path) -
         (("--programs", "tilelang", "--impl", "golden"), "not both"),
         (("--programs", "cuda"), "must be one of tilelang, triton, tilelang-to-c"),
         (("--programs", "tilelang-to-c@nowhere"), "there is no tilelang in nowhere"),
+        (("--programs", "tilelang@nowhere"), "--programs tilelang-to-c@nowhere: there is no tilelang in nowhere"),
+        pytest.param(
+            ("--programs", "triton", "--device", "cuda"),
+            "--device cuda: PyTorch sees no CUDA device here",
+            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU"),
+        ),
     ],
 )
 def test_what_cannot_be_run_is_refused(arguments: tuple[str, ...], message: str, tmp_path: Path) -> None:

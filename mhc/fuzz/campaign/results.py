@@ -67,6 +67,8 @@ class Results:
                 return
         if isinstance(verdict, WorkerLost):
             self._record_lost(slot)
+        elif isinstance(verdict, Fault):
+            self._record_fault(slot, verdict)
         else:
             self._record_crash(slot, verdict)
 

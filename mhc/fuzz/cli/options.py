@@ -14,6 +14,8 @@ from mhc.operator import DEFAULT
 from mhc.programs.targets import DSLS, TARGETS, ProgramTarget, target_named
 from mhc.registry import Tested, built_in, load
 
+_NO_GPU = "--device cuda: PyTorch sees no CUDA device here"
+
 
 def load_all(
     specs: Sequence[str], device: str, asked_by: str = "--impl", *, here: bool = True, operator: str = DEFAULT
@@ -27,7 +29,7 @@ def load_all(
         click.UsageError: there is no such device, or one cannot be loaded, or does not run there, or is not available here.
     """
     if here and device == "cuda" and not torch.cuda.is_available():
-        raise click.UsageError(f"--device cuda: PyTorch sees no CUDA device here{_without_a_gpu(specs)}")
+        raise click.UsageError(f"{_NO_GPU}{_without_a_gpu(specs)}")
     if not specs:
         absent = not_available(device, operator) if here else {}
         return [(name, one) for name, one in built_in(operator).items() if device in one.devices and name not in absent]
@@ -100,17 +102,22 @@ def require_operator(path: Path, case: Case, implementation: Implementation) -> 
         raise click.UsageError(f"{path} is a case of {case.operator}; {other}")
 
 
-def load_targets(specs: Sequence[str], device: str | None = None) -> list[tuple[str, ProgramTarget]]:
+def load_targets(specs: Sequence[str], device: str | None = None, *, here: bool = True) -> list[tuple[str, ProgramTarget]]:
     """Return the targets of programs that are named; where only a DSL is named, those that run its programs on the device.
 
     Args:
-        device: None: the CPU where only a DSL is named, else any.
+        device: None: the CPU where only a DSL is named, else any. here: whether they run on this machine.
 
     Raises:
         click.UsageError: there is no such target, it is not available here, or it does not run on the device.
     """
+    if here and device == "cuda" and not torch.cuda.is_available():
+        raise click.UsageError(_NO_GPU)
     runs = {name: one.dsl for name, one in TARGETS.items() if one.devices == (device or "cpu",)}
-    wanted = [one for spec in specs for one in ([name for name, dsl in runs.items() if dsl == spec] or [spec])]
+    wanted: list[str] = []
+    for spec in specs:
+        dsl, at, site = spec.partition("@")
+        wanted += [f"{name}{at}{site}" for name, ran in runs.items() if ran == dsl] or [spec]
     found: list[tuple[str, ProgramTarget]] = []
     for spec in dict.fromkeys(wanted):
         try:

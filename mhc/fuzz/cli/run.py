@@ -133,7 +133,7 @@ def _loaded(settings: Settings) -> tuple[Sequence[tuple[str, Tested]], tuple[Pee
         click.UsageError: one cannot be loaded, or a known issue does not fail any more.
     """
     if settings.programs:
-        loaded: Sequence[tuple[str, Tested]] = load_targets(settings.specs, settings.device)
+        loaded: Sequence[tuple[str, Tested]] = load_targets(settings.specs, settings.device, here=settings.on is None)
         peers: tuple[Peer, ...] = ()
     else:
         loaded, peers = load_pairs(

@@ -13,9 +13,8 @@ from mhc.fuzz.minimise.minimise import run_minimise
 from mhc.fuzz.worker.forkserver import end_orphans
 from mhc.fuzz.worker.limits import Limits
 from mhc.fuzz.worker.main import serve
-from mhc.fuzz.worker.process import Process, Target, WorkerLost, attend
+from mhc.fuzz.worker.process import End, Process, Target, attend
 from mhc.fuzz.worker.protocol import Fault, Message, Minimise, Minimised, Request
-from mhc.oracles.verdict import Verdict
 from mhc.registry import Tested
 
 Specs = Mapping[str, tuple[str, Tested]]
@@ -38,7 +37,7 @@ class RunningWork(Protocol):
 
     def receive(self) -> Iterator[Message]: ...
 
-    def exit_verdict(self) -> Verdict | WorkerLost | None: ...
+    def exit_verdict(self) -> End | None: ...
 
     def pause(self, *, stopped: bool) -> None: ...
 

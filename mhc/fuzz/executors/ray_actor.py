@@ -16,9 +16,8 @@ from mhc.fuzz.check.differential import Peer
 from mhc.fuzz.minimise.minimise import run_minimise
 from mhc.fuzz.worker.limits import Limits
 from mhc.fuzz.worker.main import serve
-from mhc.fuzz.worker.process import Process, Target, WorkerLost, attend
+from mhc.fuzz.worker.process import End, Process, Target, attend
 from mhc.fuzz.worker.protocol import Begun, Done, Fault, Message, Minimise, Request, Round
-from mhc.oracles.verdict import Verdict
 from mhc.registry import load
 
 _WATCH = 0.25  # seconds between looks at a process that sends nothing
@@ -46,7 +45,7 @@ class ActorAnswer:
     """
 
     messages: tuple[Message, ...]
-    ended: Verdict | WorkerLost | None
+    ended: End | None
     doing: str
     seconds: float
 
@@ -108,7 +107,7 @@ class RayActor:
             self._apart = 0.0 if isinstance(request, Round) and request.skip else _APART
             process.send(request)
         messages: list[Message] = []
-        ended: Verdict | WorkerLost | None = None
+        ended: End | None = None
         until = time.monotonic() + seconds
         while ended is None and time.monotonic() < until and not any(isinstance(one, _AT_ONCE) for one in messages):
             if any(isinstance(one, _SOON) for one in messages):

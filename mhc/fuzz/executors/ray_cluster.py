@@ -23,9 +23,8 @@ from mhc.fuzz.executors.local import Specs
 from mhc.fuzz.executors.ray_actor import ActorAnswer, ActorInfo, RayActor, Start, about
 from mhc.fuzz.worker.limits import Limits
 from mhc.fuzz.worker.main import serve
-from mhc.fuzz.worker.process import HarnessError, Target, WorkerLost
+from mhc.fuzz.worker.process import End, HarnessError, Target, WorkerLost
 from mhc.fuzz.worker.protocol import Done, Fault, Message, Minimise, Minimised, Request
-from mhc.oracles.verdict import Verdict
 
 _SCHEME = "ray"
 _LISTEN = 1.0  # seconds that a call waits for a process that sends nothing
@@ -202,7 +201,7 @@ class RemoteWork:
         self.doing = "starting"
         self.since = time.monotonic()
         self._said: deque[Message] = deque()
-        self._ended: Verdict | WorkerLost | None = None
+        self._ended: End | None = None
 
     def send(self, request: Request) -> None:
         """Hand over work; the actor starts the process if there is none."""
@@ -241,7 +240,7 @@ class RemoteWork:
         while self._said:
             yield self._said.popleft()
 
-    def exit_verdict(self) -> Verdict | WorkerLost | None:
+    def exit_verdict(self) -> End | None:
         return self._ended
 
     def pause(self, *, stopped: bool) -> None:

@@ -57,6 +57,10 @@ class WorkerLost:
     message: str
 
 
+End = Verdict | WorkerLost | Fault
+"""How a process ended: by a failure of the case, without its machine, or by a fault of the reference or the harness."""
+
+
 class HarnessError(Exception):
     """A fault of the harness itself, not of an implementation."""
 
@@ -95,6 +99,7 @@ class Process:
         self._asked = False
         self._garbled = False
         self._compilers: Compilers | None = None
+        self._called = self._called_now = False  # the implementation: ever, and in the current case
         self._begun = False  # a call whose time without a core is not counted yet
         self._compiled = self._sampled = 0.0  # when a compiler was last seen at work, and when one was last looked for
         self._silent: float | None = (
@@ -159,7 +164,7 @@ class Process:
             HarnessError: a fault of the harness, or an end that is no case's fault.
         """
         answer: Answer | None = None
-        ended: Verdict | WorkerLost | None = None
+        ended: End | None = None
         while answer is None and ended is None:
             answer = self._next(kind)  # it may have arrived with an earlier message
             if answer is not None:
@@ -170,7 +175,7 @@ class Process:
             ended = None if answer is not None else self.exit_verdict()
         if answer is None:
             answer = self._next(kind)  # sent between the last look and its end
-        if isinstance(ended, WorkerLost):
+        if isinstance(ended, (WorkerLost, Fault)):
             raise HarnessError(f"worker of {self.spec}: {ended.message}")
         return answer, ended
 
@@ -207,11 +212,14 @@ class Process:
                     self._expect("drawing", limits.idle)
                 else:
                     self._expect("waiting", float("inf"))
-            case Begun() | Ran():
+            case Begun():
+                self._expect("judging", limits.judge)
+                self._called_now = False
+            case Ran():
                 self._expect("judging", limits.judge)
             case Running():
                 self._expect("running", limits.compile + limits.run)
-                self._begun = True
+                self._called = self._called_now = self._begun = True
             case Comparing():
                 self._expect("comparing", limits.idle)
             case Checked():
@@ -227,7 +235,7 @@ class Process:
         self.since = self._watched = self._compiled = self._sampled = time.monotonic()
         self._limit = seconds
 
-    def exit_verdict(self) -> "Verdict | WorkerLost | None":
+    def exit_verdict(self) -> End | None:
         """Return the verdict on a process that has ended or must be ended, whose current case is to blame; None otherwise.
 
         Call it after all messages were received. It looks at most ten times a second.
@@ -243,7 +251,10 @@ class Process:
         if not self._process.is_alive():
             if self._process.exitcode == UNKNOWN:
                 return WorkerLost("the server that its process was forked from has ended")
-            return liveness.died(self._exit())
+            how = self._exit()
+            if self.doing == "judging" and not self._called:
+                return Fault(message=f"the process ended in the reference, before it called the implementation: {how}")
+            return liveness.died(how, called=self._called_now or self.doing != "judging")
         if self._silent is not None and now - self._silent > self.limits.parting:
             return liveness.closed_pipe(self.limits.parting)
         used = resident(self._process.pid)
