@@ -72,6 +72,20 @@ def test_every_step_stays_within_the_range_of_an_axis_and_reaches_its_least() ->
     assert (smallest.sizes["K"], smallest.sizes["N"]) == (8, 2)
 
 
+@operator(x="[D] storage in -1.5..1.5", w="[D] float32 in 0.1..0.9")
+def in_ranges(x: Tensor, w: Tensor) -> Tensor:
+    return x * w
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_every_step_stays_within_the_range_of_values(seed: int) -> None:
+    register(in_ranges)
+    case = default_case(operator="in_ranges", D=8, dtype="float16")
+    tensors = {name: replace(recipe, seed=seed, scale=2.0) for name, recipe in case.tensors.items()}
+    for step in late(case.table):
+        list(step(replace(case, tensors=tensors)))  # a case that is out of range is refused when it is made
+
+
 @pytest.mark.parametrize(
     ("size", "wanted"),
     [
