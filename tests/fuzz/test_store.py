@@ -4,13 +4,14 @@ import hashlib
 import math
 import shutil
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from mhc.fuzz.campaign import database
 from mhc.fuzz.campaign import store as store_tables
-from mhc.fuzz.campaign.store import FILE, Store, ratio_bin
+from mhc.fuzz.campaign.store import FILE, Store, StoreError, ratio_bin
 from mhc.fuzz.worker.protocol import Checked
 from tests.fuzz.test_minimise import WRONG, found
 
@@ -86,6 +87,45 @@ def test_a_file_that_is_removed_is_written_again(tmp_path: Path, monkeypatch: py
     assert not store.trouble
     assert len(seen(folder / FILE)["counts"]) == 4
     store.close()
+
+
+def test_a_file_that_is_removed_shortly_before_the_end_is_written_again(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    store = Store.create(folder / FILE)
+    store.claim()
+    store.count("manual", "before", 1)
+    shutil.rmtree(folder)
+    assert store.save() == f"{FILE} cannot be written (it was removed)"
+    assert (store.trouble, store.save()) == (None, None)
+    assert len(seen(folder / FILE)["counts"]) == 1
+    with closing(Store(folder / FILE)) as other, pytest.raises(StoreError, match="still running"):
+        other.claim()
+    store.count("manual", "after", 1)
+    shutil.rmtree(folder)
+    store.close()
+    assert len(seen(folder / FILE)["counts"]) == 2
+    with closing(Store(folder / FILE)) as other:
+        other.claim()
+    reader = Store(folder / FILE)
+    shutil.rmtree(folder)
+    reader.close()
+    assert not folder.exists(), "who only reads writes nothing"
+
+
+def test_the_file_of_another_campaign_is_not_written_over(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    store = Store.create(tmp_path / "run" / FILE)
+    store.claim()
+    (tmp_path / "run").rename(tmp_path / "moved")
+    (tmp_path / "run").mkdir()
+    with closing(Store.create(tmp_path / "run" / FILE)) as other:
+        other.claim()
+        other.count("golden", "checked", 1)
+        store.count("manual", "checked", 1)
+        store.close()
+        assert other.counts() == {"golden": {"checked": 1}}
+    assert seen(tmp_path / "run" / FILE)["counts"] == [("golden", "checked", 1)]
 
 
 def test_in_trouble_it_is_not_looked_for_the_file_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,11 +70,25 @@ class Database(ABC):
 
     def close(self) -> None:
         """Write what is not in the file yet, if it can be, and let go of it."""
+        if self._lock is not None:  # only the campaign itself writes a removed file again
+            self.save()
         self._back_to_the_file()
         self._connection.close()
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+    def save(self) -> str | None:
+        """Check that the file still exists, and write it again if not, or if it could not be written before.
+
+        Returns:
+            why it could not be written until now; `trouble` says whether it still cannot.
+        """
+        self._looked = -_LOOK
+        with self.batch():
+            trouble = self.trouble
+        self._back_to_the_file()
+        return trouble
 
     @contextmanager
     def batch(self) -> Iterator[None]:
@@ -152,8 +166,11 @@ class Database(ABC):
         if self.trouble is None:
             return
         self._tried = time.monotonic()
-        with suppress(OSError):
+        try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._hold_again()
+        except (OSError, Held):  # another campaign may have the folder's name by now
+            return
         try:
             file = sqlite3.connect(self._path, isolation_level=None)
         except sqlite3.OperationalError:
@@ -167,6 +184,14 @@ class Database(ABC):
             return
         self._connection.close()
         self._connection, self.trouble, self._inode = file, None, _inode(self._path)
+
+    def _hold_again(self) -> None:
+        """Lock the folder's new lock file, if the one that is locked was removed with the folder."""
+        path = self._path.with_name(LOCK)
+        if self._lock is not None and os.fstat(self._lock).st_ino != _inode(path):
+            held = hold(path)
+            os.close(self._lock)
+            self._lock = held
 
     def _read(self, statement: str) -> list[tuple[Any, ...]]:
         if self._batched:
