@@ -1,7 +1,10 @@
 """A run's folder is one campaign's: whoever begins makes another, and whoever goes on waits for its end."""
 
 import math
+import shutil
 from contextlib import closing
+from dataclasses import replace
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,13 +14,18 @@ from click.testing import CliRunner
 
 from mhc.environment import gpu_memory
 from mhc.files import Held, hold, new_folder
+from mhc.fuzz import report
+from mhc.fuzz.campaign.campaign import Budget
 from mhc.fuzz.campaign.store import FILE, LOCK, Store, StoreError
 from mhc.fuzz.cli import run
 from mhc.fuzz.cli.main import main
 from mhc.fuzz.cli.run import run_campaign
 from mhc.fuzz.cli.settings import Settings, _gpu_share, _idle, settings_of
+from mhc.fuzz.executors.local import LocalExecutor
 from mhc.fuzz.worker.forkserver import FORKSERVER
+from mhc.fuzz.worker.limits import Limits
 from tests.fuzz.test_hostile_stores import made
+from tests.support.fake_executor import MINE, WRONG, FakeExecutor, campaign, healthy
 
 
 def settings(out: Path, **options: object) -> Settings:
@@ -67,6 +75,36 @@ def test_a_run_that_goes_on_is_reported_and_not_gone_on_with(tmp_path: Path, mon
             other.claim()
     with closing(Store(tmp_path / FILE)) as other:
         other.claim()
+
+
+@pytest.mark.parametrize("place", ["gone", "a file"])
+def test_a_folder_that_is_removed_is_made_again_or_the_loss_is_told(place: str, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    on = LocalExecutor({"mine": ("mine.py:IMPL", MINE)}, "cpu", 1, Limits(), logs=folder / "logs")
+    ran = campaign(FakeExecutor(partial(healthy, findings=(WRONG,))), folder, Budget(cases=5))
+    report.write_finding(folder, WRONG)
+    ran.run()
+    shutil.rmtree(folder)
+    if place == "a file":
+        folder.write_text("", encoding="utf-8")
+    assert on._log("mine-0.log") == folder / "logs" / "mine-0.log"
+    status = run._finish(replace(settings(tmp_path), folder=folder), ran.store, ran, "budget spent")
+    assert status == 3
+    told = [message for _, message in ran.faults._known]
+    lost = "run.db cannot be written (it was removed); "
+    if place == "gone":
+        names = ["report.html", "run.db", "summary.md", "junit.xml", "logs", f"{WRONG.fingerprint.id}.json"]
+        assert sorted(path.name for path in folder.iterdir()) == sorted(names)
+        assert told == [f"{lost}it was written again at the end"]
+        shutil.rmtree(folder)
+        report.write_finding(folder, WRONG)
+        assert [path.name for path in folder.iterdir()] == [f"{WRONG.fingerprint.id}.json"]
+    else:
+        assert told == [
+            f"{lost}the run cannot be resumed or reported again",
+            f"the reports cannot be written to {folder}: File exists",
+        ]
 
 
 def holding(path: Path, connection: Connection) -> None:

@@ -84,7 +84,8 @@ def run_campaign(settings: Settings) -> int:
                 path = written[id_] = fixtures.write(found, place, replacing=written.get(id_))
                 store.set_meta(fixtures={id_: str(path) for id_, path in written.items()})
         except OSError as error:
-            campaign.note_fault(found.fingerprint.implementation, Fault.of(error), found.case.json)
+            fault = Fault(message=f"the finding {id_} cannot be written: {error.strerror or error}")
+            campaign.note_fault(found.fingerprint.implementation, fault, found.case.json)
         return path
 
     def on_finding(found: Finding) -> None:
@@ -179,10 +180,15 @@ def _require_readable(named: str, implementation: Tested) -> None:
 def _finish(settings: Settings, store: Store, campaign: Campaign, ended: str) -> int:
     """Write the reports, print the summary, and return the exit status."""
     folder = settings.folder
+    trouble = store.save()
+    if store.trouble is not None:
+        campaign.note_fault("", Fault(message=f"{store.trouble}; the run cannot be resumed or reported again"))
+    elif trouble is not None:
+        campaign.note_fault("", Fault(message=f"{trouble}; it was written again at the end"))
     try:
         run = report.write_reports(folder, store, settings.known_issues)
     except OSError as error:
-        campaign.note_fault("", Fault(message=f"the reports cannot be written: {error}"))
+        campaign.note_fault("", Fault(message=f"the reports cannot be written to {folder}: {error.strerror or error}"))
         run = report.read(folder, store, settings.known_issues)
     except StoreError as error:  # this campaign wrote it, so the check is at fault
         store.close()

@@ -4,6 +4,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -105,10 +106,7 @@ class LocalExecutor:
 
     def start(self, slot: int, name: str) -> Process:
         spec, implementation = self._specs[name]
-        log = None
-        if self._logs is not None:
-            self._logs.mkdir(parents=True, exist_ok=True)
-            log = self._logs / f"{file_name(name)}-{self._started % 64}.log"  # the oldest is written over
+        log = self._log(f"{file_name(name)}-{self._started % 64}.log")  # the oldest is written over
         self._started += 1
         return Process(
             spec,
@@ -123,7 +121,7 @@ class LocalExecutor:
 
     def minimise(self, slot: int, name: str, request: Minimise) -> "Minimising":
         _, implementation = self._specs[name]
-        log = None if self._logs is None else self._logs / f"minimise-{request.finding.fingerprint.id}.log"
+        log = self._log(f"minimise-{request.finding.fingerprint.id}.log")
         gpu = self.group(slot) if self._gpus else None
 
         def work(waiting: Callable[[], None]) -> Minimised | Fault:
@@ -132,6 +130,14 @@ class LocalExecutor:
             )
 
         return Minimising(work)
+
+    def _log(self, name: str) -> Path | None:
+        """Return the path of a log; a folder that was removed is made again, and without one there is no log."""
+        if self._logs is None:
+            return None
+        with suppress(OSError):
+            self._logs.mkdir(parents=True, exist_ok=True)
+        return self._logs / name
 
     def wait(self, processes: "Sequence[Process | Minimising]", seconds: float) -> "Collection[Process | Minimising]":
         talking = attend(processes, min(seconds, _LOOK))

@@ -9,7 +9,8 @@ from mhc.fuzz.report.words import bounded, replay_command
 
 
 def write_finding(folder: Path, found: Finding) -> Path:
-    """Save a finding as `FINGERPRINT.json` in `folder`."""
+    """Save a finding as `FINGERPRINT.json` in `folder`, which is made again if it was removed."""
+    folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{found.fingerprint.id}.json"
     replace_text(path, found.to_json())
     return path

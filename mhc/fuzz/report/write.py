@@ -26,8 +26,9 @@ def write_reports(folder: Path, store: Store, known_issues: Sequence[KnownIssue]
 
 
 def write(run: Run) -> None:
-    """Write the reports of a run that was read, and the file of each finding without one (its campaign was killed)."""
+    """Write the reports of a run that was read, and the file of each finding without one (its campaign was killed, say)."""
     texts = {"summary.md": markdown(run), "junit.xml": junit(run), "report.html": page(run)}  # all, before one is replaced
+    run.folder.mkdir(parents=True, exist_ok=True)
     for found in run.findings:
         path = run.folder / f"{found.id}.json"
         if not path.exists():
