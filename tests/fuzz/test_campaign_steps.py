@@ -135,7 +135,7 @@ def test_what_was_in_hand_is_dropped_at_once(tmp_path: Path) -> None:
         elif end == "_record_fault":
             ran._results._record_fault(slot, Fault(message="out of paper"))
         else:
-            ran._results._record_lost(slot)
+            ran._results._record_lost(slot, WorkerLost("gone"))
         assert ran.store.in_hand() == []
         assert ran.pool.busy() == []
 
@@ -322,6 +322,36 @@ def test_a_machine_that_is_gone_blames_no_case(tmp_path: Path) -> None:
     assert ran.cases == 6, "the case in hand was not judged: another is drawn"
     assert ("mine", "node lost", 2) in [tuple(row) for row in ran.store.table("restarts")]
     assert ran.store.in_hand() == []
+
+
+@pytest.mark.usefixtures("impatient")
+def test_who_kills_the_server_of_processes_is_given_up(tmp_path: Path) -> None:
+    gone = WorkerLost("the server has ended", server=True)
+    place = FakeExecutor(lambda request: [Ready(), Begun(case=CASE.json, number=0), gone])
+    ran = campaign(place, tmp_path, Budget())
+    assert ran.run() == "budget spent"
+    fault, given_up = read_faults(ran.store.meta())
+    assert (fault.implementation, fault.case, fault.seen) == ("mine", CASE.json, backoff.MOST)
+    assert fault.message == "the server has ended; a case that ran may have killed it"
+    assert given_up.message == f"given up: 5 times in a row no case could be judged; the last time: {fault.message}"
+    assert ran.found == 0, "nobody knows which case did it"
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_lost_server_counts_against_nobody_without_a_case_nor_at_the_end(tmp_path: Path) -> None:
+    answers: list[list[Any]] = [[Ready(), WorkerLost("gone", server=True)] for _ in range(backoff.MOST + 1)]
+    place = FakeExecutor(lambda request: answers.pop() if answers else healthy(request))
+    ran = campaign(place, tmp_path, Budget(cases=5))
+    ran.run()
+    assert ran.cases == 5
+    assert [(one.case, one.seen) for one in read_faults(ran.store.meta())] == [(None, backoff.MOST + 1)]
+    (tmp_path / "stopped").mkdir()
+    place = FakeExecutor(lambda request: [Ready(), Begun(case=CASE.json, number=0), WorkerLost("gone", server=True)])
+    ran = campaign(place, tmp_path / "stopped", Budget())
+    ran._hand_out()
+    ran.stop("SIGTERM")  # which has ended the server too
+    ran._results.take_in(*ran.pool.busy())
+    assert read_faults(ran.store.meta()) == []
 
 
 def test_what_is_left_of_a_guided_round_or_of_none_is_not_handed_out(tmp_path: Path) -> None:

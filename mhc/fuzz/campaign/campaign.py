@@ -106,6 +106,7 @@ class Campaign:
             self._triage,
             self._backoff,
             now=lambda: self.now,
+            stopping=lambda: self.stopping is not None,
             note_fault=self.note_fault,
         )
         self._earlier = store.seconds()

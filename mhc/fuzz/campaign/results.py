@@ -20,7 +20,7 @@ class Results:
     """Takes in the results of slots, and hands each to the parts of the campaign that keep it.
 
     Args:
-        now: returns the campaign time.
+        now: returns the campaign time. stopping: returns whether the campaign was told to end.
         note_fault: records a fault of the harness: of an implementation, and on a case.
     """
 
@@ -34,11 +34,12 @@ class Results:
         backoff: Backoff,
         *,
         now: Callable[[], float],
+        stopping: Callable[[], bool],
         note_fault: Callable[[str, Fault, str | None], None],
     ) -> None:
         self._subjects, self._store, self._pool = subjects, store, pool
         self._planner, self._triage, self._backoff = planner, triage, backoff
-        self._now, self._note_fault = now, note_fault
+        self._now, self._stopping, self._note_fault = now, stopping, note_fault
 
     def take_in(self, slot: Slot) -> None:
         """Handle what a slot's process sent, and its end; if that raises, the slot continues with another process."""
@@ -66,7 +67,7 @@ class Results:
             if isinstance(message, (Done, Minimised, Fault)):
                 return
         if isinstance(verdict, WorkerLost):
-            self._record_lost(slot)
+            self._record_lost(slot, verdict)
         elif isinstance(verdict, Fault):
             self._record_fault(slot, verdict)
         else:
@@ -162,9 +163,18 @@ class Results:
             message = f"given up: {MOST} times in a row no case could be judged; the last time: {why}"
             self._note_fault(name, Fault(message=message), None)
 
-    def _record_lost(self, slot: Slot) -> None:
-        """Record a lost machine. The current case is neither judged nor tried again, since it may be the cause."""
-        self._store.restart(slot.name, "node lost")
+    def _record_lost(self, slot: Slot, lost: WorkerLost) -> None:
+        """Record a lost machine or server. The current case is neither judged nor tried again, since it may be the cause.
+
+        A lost server is a fault, which counts against the implementation if it had a case in hand.
+        """
+        if lost.server and not self._stopping():  # a signal to the whole group ends the server too
+            fault = Fault(message=f"{lost.message}; a case that ran may have killed it")
+            if slot.case is not None:
+                self._record_fault(slot, fault)
+                return
+            self._note_fault(slot.name, fault, None)
+        self._store.restart(slot.name, "server lost" if lost.server else "node lost")
         self._store.drop(slot.number)
         self._pool.replace(slot)
         self._planner.interrupted(slot, novel=slot.novel)

@@ -52,9 +52,14 @@ Answer = TypeVar("Answer", Judged, PeerResult, Ready)
 
 @dataclass(frozen=True)
 class WorkerLost:
-    """A process ended because its machine or server did: no case is to blame, and none is judged by it."""
+    """A process ended because its machine or server did: no case is to blame, and none is judged by it.
+
+    Attributes:
+        server: its server has ended; the case in hand may have killed it, or one in another process, or the system.
+    """
 
     message: str
+    server: bool = False
 
 
 End = Verdict | WorkerLost | Fault
@@ -250,7 +255,7 @@ class Process:
             return liveness.wrote_to_pipe()
         if not self._process.is_alive():
             if self._process.exitcode == UNKNOWN:
-                return WorkerLost("the server that its process was forked from has ended")
+                return WorkerLost("the server that its process was forked from has ended", server=True)
             how = self._exit()
             if self.doing == "judging" and not self._called:
                 return Fault(message=f"the process ended in the reference, before it called the implementation: {how}")
