@@ -1,12 +1,16 @@
 """A worker's process: what limit it is under, and when."""
 
+import fcntl
 import multiprocessing
 import multiprocessing.connection
 import os
 import random
 import signal
+import socket
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
@@ -373,6 +377,43 @@ def test_what_a_kernel_starts_does_not_outlive_its_process(tmp_path: Path, start
     finally:
         process.kill()
     assert not sleeping(mark)
+
+
+@pytest.mark.skipif(not Path("/proc/net/unix").exists(), reason="the folder is that of TMPDIR")
+def test_folders_for_sockets_that_killed_processes_left_are_removed() -> None:
+    our_forkserver.start_server()
+    own: Any = multiprocessing.current_process()
+    assert own._config["tempdir"].startswith("/dev/shm/mhc-")
+    number = os.open(own._config["tempdir"], os.O_RDONLY)
+    with pytest.raises(BlockingIOError):
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(number)
+    with (
+        tempfile.TemporaryDirectory(prefix="m") as name,
+        ExitStack() as stack,
+    ):  # a short path: a socket's name has 107 letters
+        place = Path(name)
+        kinds = ("left", "empty", "locked", "listen", "young", "a_file")
+        folders = {kind: place / f"mhc-{kind:_<8}" for kind in kinds}
+        for kind, folder in folders.items():
+            folder.mkdir()
+            if kind in {"left", "listen", "locked"}:
+                one = stack.enter_context(socket.socket(socket.AF_UNIX))
+                one.bind(str(folder / "listener"))
+                one.listen()
+                if kind != "listen":
+                    one.close()
+        (folders["a_file"] / "mine").write_text("", encoding="utf-8")
+        (place / "mhc-long-and-not-ours").mkdir()
+        lock = os.open(folders["locked"], os.O_RDONLY)
+        stack.callback(os.close, lock)
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        for folder in place.iterdir():
+            if folder != folders["young"]:
+                os.utime(folder, (0, 0))
+        our_forkserver._remove_left(place)
+        kept = {"locked", "listen", "young", "a_file"}
+        assert {path.name for path in place.iterdir()} == {*(folders[one].name for one in kept), "mhc-long-and-not-ours"}
 
 
 @pytest.mark.skipif("forkserver" not in multiprocessing.get_all_start_methods(), reason="there is no server")

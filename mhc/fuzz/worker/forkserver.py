@@ -5,6 +5,7 @@ second instead of three seconds, and a crash costs one process. The variables of
 imports a DSL. The server adopts what a process leaves running (`preload`), so that `end_orphans` can find and end it.
 """
 
+import fcntl
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -24,6 +25,7 @@ _STARTING = threading.Lock()
 _live: set[int] = set()  # processes that were started and have not ended, as far as is known
 _GENERATIONS = 50  # times to look for children of killed processes, which the server adopts
 _PAUSE = 0.01  # seconds between two looks
+_YOUNG = 60.0  # seconds since a folder for sockets was changed, before it may be removed
 _LAST = 1.0  # seconds to wait for a process that is being started
 
 FORKSERVER: Any
@@ -69,7 +71,36 @@ if "forkserver" in multiprocessing.get_all_start_methods():
         if "tempdir" not in own._config:
             there = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
             folder = own._config["tempdir"] = tempfile.mkdtemp(prefix="mhc-", dir=there)
+            if there is not None:
+                fcntl.flock(os.open(folder, os.O_RDONLY), fcntl.LOCK_SH)  # until this process ends
+                _remove_left(Path(there))
             util.Finalize(None, shutil.rmtree, args=(folder, True), exitpriority=-100)  # after everything that uses it
+
+    def _remove_left(place: Path) -> None:
+        """Remove the folders of killed processes: those that nobody locks, and in which nobody listens (older versions).
+
+        The system says who listens: a server that is connected to without a request ends.
+        """
+        with suppress(OSError):
+            listening = Path("/proc/net/unix").read_text(encoding="utf-8", errors="replace")
+            for folder in place.glob("mhc-????????"):
+                with suppress(OSError):
+                    _remove_unless_used(folder, listening)
+
+    def _remove_unless_used(folder: Path, listening: str) -> None:
+        number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            about = os.fstat(number)
+            young = time.time() - about.st_mtime < _YOUNG  # it may not be locked yet
+            if young or about.st_uid != os.getuid() or f"{folder}/" in listening:
+                return
+            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for path in folder.iterdir():
+                if path.is_socket():
+                    path.unlink()
+            folder.rmdir()
+        finally:
+            os.close(number)
 
     def _continue_server() -> None:
         """Continue the server if something has stopped it: a request to a stopped server would wait forever."""
