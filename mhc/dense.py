@@ -11,8 +11,8 @@ _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def bits(tensor: Tensor) -> Tensor:
-    """Return a tensor's elements as integers with the same bits."""
-    return tensor.view(_INTEGERS[tensor.element_size()])
+    """Return a tensor's elements as integers with the same bits. A view that stands for minus its memory is copied first."""
+    return tensor.resolve_neg().view(_INTEGERS[tensor.element_size()])
 
 
 def equal_bits(a: Tensor, b: Tensor) -> bool:

@@ -124,3 +124,19 @@ def test_a_result_that_the_next_call_overwrites_fails() -> None:
     assert not gate_symptoms(determinism.GATE, wrong, CASE)
     assert gate_symptoms(isolation.GATE, wrong, CASE) == {("memory", "h_in", "overwritten")}
     assert not gate_symptoms(isolation.GATE, MANUAL, CASE)
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_an_output_that_stands_for_minus_its_memory_is_judged_by_its_values(wrong: bool) -> None:
+    """As `z.conj().imag` is: PyTorch negates the memory where it is read, and does not view it as integers."""
+    kept: dict[torch.Size, torch.Tensor] = {}
+
+    def forward(out: tuple[torch.Tensor, ...], _: object) -> tuple[torch.Tensor, ...]:
+        minus = torch.complex(torch.zeros_like(out[0]), -out[0])
+        minus = kept.setdefault(out[0].shape, minus).copy_(minus) if wrong else minus
+        assert minus.conj().imag.is_neg()
+        return (minus.conj().imag, *out[1:])
+
+    implementation = altered(MANUAL, forward=forward)
+    assert not gate_symptoms(determinism.GATE, implementation, CASE)
+    assert gate_symptoms(isolation.GATE, implementation, CASE) == ({("memory", "h_in", "overwritten")} if wrong else set())
