@@ -165,6 +165,37 @@ def _write_autocast(value: Named) -> None:
         torch.set_autocast_dtype(device, dtype)
 
 
+_C_LIBRARY = ctypes.CDLL(None)
+_QUARTER, _SUBNORMAL = 2.0**-54, 5e-324
+"""A quarter of the gap above 1.0, and the least number above 0."""
+_MODES = {
+    (False, True, False): "to nearest",
+    (True, True, False): "upward",
+    (False, False, True): "downward",
+    (False, False, False): "toward zero",
+}
+
+
+def _read_rounding() -> str:
+    """Return how sums are rounded. `fegetround` reads the mode of `long double`, and a kernel may set only the other one."""
+    return _MODES[1.0 + _QUARTER > 1.0, 1.0 + 3 * _QUARTER > 1.0, -1.0 - _QUARTER < -1.0]
+
+
+def _write_rounding(mode: str) -> None:
+    """Try the modes of x86 and of ARM, which are bits 10 and 11, or 22 and 23, until sums are rounded as before."""
+    modes = (number << lowest for lowest in (10, 22) for number in range(4))
+    any(_C_LIBRARY.fesetround(one) == 0 and _read_rounding() == mode for one in modes)
+
+
+def _read_saved_tensor_hooks() -> bool:
+    return torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
+
+
+def _write_saved_tensor_hooks(entered: bool) -> None:
+    while _read_saved_tensor_hooks() > entered:
+        torch._C._autograd._pop_saved_tensors_default_hooks()
+
+
 def _write_recursion_limit(limit: int) -> None:
     with contextlib.suppress(RecursionError):  # the stack is deeper than the limit
         sys.setrecursionlimit(limit)
@@ -244,6 +275,15 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(name="number of threads", read=torch.get_num_threads, write=torch.set_num_threads),
     Setting(name="deterministic algorithms", read=_read_deterministic, write=_write_deterministic),
     Setting(name="float32 precision", read=_read_precision, write=_write_precision),
+    Setting(name="rounding of floating-point numbers", read=_read_rounding, write=_write_rounding),
+    Setting(
+        name="flushing of subnormal numbers to zero",
+        read=lambda: _SUBNORMAL * 1.0 == 0,
+        write=torch.set_flush_denormal,
+    ),
+    Setting(name="hooks for saved tensors", read=_read_saved_tensor_hooks, write=_write_saved_tensor_hooks),
+    Setting(name="trace function", read=sys.gettrace, write=sys.settrace),
+    Setting(name="profile function", read=sys.getprofile, write=sys.setprofile),
     Setting(name="recursion limit", read=sys.getrecursionlimit, write=_write_recursion_limit),
     Setting(name="working directory", read=_read_working_directory, write=_write_working_directory),
     Setting(

@@ -1,7 +1,9 @@
 """The effects gate: every setting is seen to change, named, and put back."""
 
+import ctypes
 import importlib
 import os
+import platform
 import random
 import sys
 import time
@@ -34,6 +36,19 @@ def enter_inference_mode() -> None:
     _KEPT[-1].__enter__()
 
 
+C_LIBRARY = ctypes.CDLL(None)
+SHIFT = 22 if platform.machine() in ("aarch64", "arm64") else 10  # of the modes of `fesetround`
+
+
+def enter_hooks(many: int) -> None:
+    for _ in range(many):
+        torch.autograd.graph.save_on_cpu().__enter__()
+
+
+def ignore(*_: object) -> None:
+    """Trace or profile nothing."""
+
+
 CHANGES: dict[str, tuple[str, Callable[[], object]]] = {
     "PyTorch's generator seeded": ("PyTorch's generator on the CPU", lambda: torch.manual_seed(5)),
     "PyTorch's generator drawn from": ("PyTorch's generator on the CPU", lambda: torch.rand(1)),
@@ -59,6 +74,11 @@ CHANGES: dict[str, tuple[str, Callable[[], object]]] = {
     "dispatch modes": ("dispatch modes", TorchDispatchMode().__enter__),  # type: ignore[no-untyped-call]
     "function modes": ("function modes", TorchFunctionMode().__enter__),
     "NumPy's errors": ("NumPy's floating-point errors", lambda: np.seterr(over="raise")),
+    "rounding": ("rounding of floating-point numbers", lambda: C_LIBRARY.fesetround(1 << SHIFT)),
+    "subnormals": ("flushing of subnormal numbers to zero", lambda: torch.set_flush_denormal(True)),
+    "saved tensors": ("hooks for saved tensors", lambda: enter_hooks(2)),
+    "trace": ("trace function", lambda: sys.settrace(ignore)),
+    "profile": ("profile function", lambda: sys.setprofile(ignore)),
     "recursion limit": ("recursion limit", lambda: sys.setrecursionlimit(sys.getrecursionlimit() + 7)),
     "working directory": ("working directory", lambda: os.chdir("/")),
     "standard output": ("standard output", lambda: setattr(sys, "stdout", None)),
@@ -98,6 +118,24 @@ def other_autocast() -> None:
     torch.set_autocast_dtype("cuda", torch.bfloat16)
 
 
+@pytest.mark.parametrize("mode", ["to nearest", "upward", "downward", "toward zero"])
+@pytest.mark.parametrize("number", range(4))
+def test_each_way_of_rounding_is_told_and_put_back(mode: str, number: int) -> None:
+    (rounding,) = [one for one in SETTINGS if one.name == "rounding of floating-point numbers"]
+    try:
+        rounding.write(mode)
+        there = C_LIBRARY.fegetround()
+        with unchanged("forward", "cpu") as changes:
+            C_LIBRARY.fesetround(number << SHIFT)
+            now = rounding.read()
+        back = C_LIBRARY.fegetround()
+    finally:
+        C_LIBRARY.fesetround(0)
+    assert back == there
+    assert [one.how for one in changes] == ([] if now == mode else [f"was {mode}, is {now}"])
+    assert (now == mode) == (number << SHIFT == there)
+
+
 BACK: dict[str, Callable[[], object]] = {
     "anomaly mode": lambda: torch.autograd.set_detect_anomaly(False),
     "autocast": other_autocast,
@@ -107,6 +145,8 @@ BACK: dict[str, Callable[[], object]] = {
     "precision": lambda: torch.set_float32_matmul_precision("medium"),
     "TF32 by the new switch": lambda: setattr(_MATMUL, "fp32_precision", "ieee"),
     "NumPy's errors": lambda: np.seterr(all="ignore"),
+    "subnormals": lambda: torch.set_flush_denormal(False),
+    "trace": lambda: sys.settrace(None),
 }
 
 
