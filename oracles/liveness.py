@@ -101,9 +101,11 @@ def wrote_to_pipe() -> Verdict:
     return _process_failed("writes to its pipe", "wrote something else than messages to the pipe that it answers on")
 
 
-def left_processes(count: int) -> Verdict:
-    """Return the verdict on a process that leaves `count` child processes running."""
-    return _process_failed("leaves processes", f"had {count} processes running that it had started")
+def left_processes(running: int, ended: int) -> Verdict:
+    """Return the verdict on a process that leaves child processes: those that run, and those that it has not waited for."""
+    left = [f"had {running} processes running that it had started"] if running else []
+    left += [f"had started {ended} processes that had ended and that it had not waited for"] if ended else []
+    return _process_failed("leaves processes", "; ".join(left))
 
 
 def closed_pipe(limit: float) -> Verdict:

@@ -271,7 +271,6 @@ def running(tmp_path: Path, work: str, **limits: Any) -> Process:
     [
         ("os.kill(os.getpid(), 40)", "signal 40"),
         ("[quietly(fd) for fd in range(3, 64)]", "writes to its pipe"),
-        ("[subprocess.Popen(['sleep', '60']) for _ in range(70)]; time.sleep(60)", "leaves processes"),
     ],
 )
 def test_each_end_has_a_symptom(tmp_path: Path, work: str, symptom: str) -> None:
@@ -283,6 +282,26 @@ def test_each_end_has_a_symptom(tmp_path: Path, work: str, symptom: str) -> None
         assert ended.symptom == symptom
     finally:
         process.kill()
+
+
+@pytest.mark.parametrize("lasting", [3, 70])
+def test_processes_that_run_are_told_from_those_that_have_ended(tmp_path: Path, lasting: int) -> None:
+    start = f"kept = [subprocess.Popen(one.split()) for one in {lasting} * ['sleep 60'] + {70 - lasting} * ['true']]"
+    process = running(tmp_path, f"{start}; time.sleep(60)")
+    try:
+        _, ended = process.answer(Judged)
+    finally:
+        process.kill()
+    assert ended is not None
+    assert ended.symptom == "leaves processes"
+    runs, *over = ended.message.split("; ")
+    running_count = int(runs.removeprefix("had ").removesuffix(" processes running that it had started"))
+    if lasting == 70:
+        assert running_count > 64
+        assert not over
+    else:  # it may be looked at while the last ones still run
+        assert running_count < 35
+        assert over[0].endswith(" processes that had ended and that it had not waited for")
 
 
 def test_a_call_that_never_ends_is_told_after_its_limit_where_no_compiler_runs(tmp_path: Path) -> None:

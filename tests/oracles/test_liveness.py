@@ -45,7 +45,7 @@ def test_what_adds_up_over_cases_is_the_same_in_and_after_one() -> None:
     for verdict in (
         liveness.exceeded_memory(2e9, 1e9),
         liveness.flooded_output(1 << 24),
-        liveness.left_processes(65),
+        liveness.left_processes(65, 0),
         liveness.wrote_to_pipe(),
     ):
         assert liveness.after_judged(verdict) == verdict

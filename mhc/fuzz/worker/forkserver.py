@@ -172,6 +172,14 @@ def status(pid: int) -> list[str]:
     return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
 
 
+def has_ended(pid: int) -> bool:
+    """Return whether a process has ended, also where the one that started it has not waited for it."""
+    try:
+        return status(pid)[0] == "Z"
+    except OSError:
+        return True
+
+
 def descendants(pid: int) -> list[int]:
     """Return the processes that a process has started, with all that those have started."""
     found = children(pid)
@@ -181,7 +189,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def children(pid: int) -> list[int]:
-    """Return the running processes that a process has started, as far as /proc lists them."""
+    """Return the processes that a process has started and not waited for, as far as /proc lists them."""
     found: list[int] = []
     with suppress(OSError):
         for thread in Path(f"/proc/{pid}/task").iterdir():

@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 from mhc.environment import gpu_name
 from mhc.fuzz.check.differential import Peer, PeerResult
 from mhc.fuzz.worker.compiler_watch import Compilers
-from mhc.fuzz.worker.forkserver import FORKSERVER, UNKNOWN, children, end_orphans
+from mhc.fuzz.worker.forkserver import FORKSERVER, UNKNOWN, children, end_orphans, has_ended
 from mhc.fuzz.worker.frames import Garbled, Reader
 from mhc.fuzz.worker.limits import Limits, Peers, allocator_share, resident, size_of
 from mhc.fuzz.worker.protocol import (
@@ -269,8 +269,9 @@ class Process:
             return liveness.flooded_output(self.limits.output)
         if now - self._counted > _COUNT and self._process.pid is not None:
             self._counted = now
-            if (started := len(children(self._process.pid))) > _CHILDREN:
-                return liveness.left_processes(started)
+            if len(started := children(self._process.pid)) > _CHILDREN:
+                ended = sum(has_ended(one) for one in started)
+                return liveness.left_processes(len(started) - ended, ended)
         return self._hung(now)
 
     def _hung(self, now: float) -> Verdict | None:
