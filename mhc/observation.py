@@ -4,12 +4,14 @@ import mmap
 import os
 import re
 import signal
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial
+from types import FrameType
 from typing import Any
 
 import torch
@@ -257,8 +259,39 @@ def _taken_by_others(error: BaseException) -> bool:
 
 
 def _interrupted(error: BaseException) -> bool:
-    """Return whether the user pressed Ctrl-C; workers ignore SIGINT, so there it comes from the implementation."""
-    return isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
+    """Return whether the user may have pressed Ctrl-C; workers ignore SIGINT, so there the kernel raised it."""
+    if not isinstance(error, KeyboardInterrupt):
+        return False
+    return signal.getsignal(signal.SIGINT) is not signal.SIG_IGN and (not _noting or bool(_noted))
+
+
+_noting: list[None] = []  # not empty in a block of `interrupts_noted`
+_noted: list[None] = []  # an element for each SIGINT in it
+
+
+@contextmanager
+def interrupts_noted() -> Iterator[None]:
+    """Note each SIGINT in the block, so that a KeyboardInterrupt without one is known as the implementation's own.
+
+    It does nothing outside the main thread, where no handler of signals can be set.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if not callable(before) or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def note(number: int, frame: FrameType | None) -> None:
+        _noted.append(None)
+        before(number, frame)
+
+    signal.signal(signal.SIGINT, note)
+    _noting.append(None)
+    _noted.clear()
+    try:
+        yield
+    finally:
+        _noting.clear()
+        signal.signal(signal.SIGINT, before)
 
 
 @cache

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from mhc.implementation import Implementation
+from mhc.observation import interrupts_noted
 from mhc.testing.options import Options, place
 from mhc.testing.run import Run
 
@@ -56,6 +57,7 @@ def failures(
     options = Options.of(cases, seed, regressions)
     run = Run(implementation, place(implementation, device, options), options, module=module)
     try:
-        return run.replayed() or run.drawn()
+        with interrupts_noted():
+            return run.replayed() or run.drawn()
     finally:
         run.stop()

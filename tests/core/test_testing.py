@@ -1,5 +1,7 @@
 """`check(IMPL)` under pytest: a wrong kernel fails with its smallest case, and nothing judged is no success."""
 
+import signal
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -67,6 +69,27 @@ def test_the_environment_that_it_declares_must_be_there(monkeypatch: pytest.Monk
         check(needs, cases=5)
     monkeypatch.setenv("SOME_SWITCH", "1")
     check(needs, cases=5)
+
+
+def test_an_interrupt_is_a_failure_where_the_kernel_raises_it_and_else_ends_the_check(
+    tmp_path: Path,
+) -> None:
+    def raises(x: Tensor) -> tuple[Tensor, ...]:
+        raise KeyboardInterrupt
+
+    def is_interrupted(x: Tensor) -> tuple[Tensor, ...]:
+        signal.raise_signal(signal.SIGINT)  # as Ctrl-C does while the kernel runs
+        return (by_sum(x),)
+
+    before = signal.getsignal(signal.SIGINT)
+    for folder in (tmp_path / "one", tmp_path / "two"):
+        with pytest.raises(AssertionError, match="MINIMAL by sum: forward: raises KeyboardInterrupt"):
+            check(replace(RIGHT, forward=raises), cases=5, regressions=folder)
+        with pytest.raises(KeyboardInterrupt):
+            check(replace(RIGHT, forward=is_interrupted), cases=5, regressions=tmp_path)
+        assert signal.getsignal(signal.SIGINT) is before
+    with ThreadPoolExecutor() as threads, pytest.raises(KeyboardInterrupt):  # there no signal is received
+        threads.submit(check, replace(RIGHT, forward=raises), cases=5, regressions=tmp_path).result()
 
 
 def test_one_output_and_one_gradient_need_no_tuple_around_them(tmp_path: Path) -> None:
