@@ -110,7 +110,8 @@ class Run:
             return ""
         texts = []
         try:
-            found_before = [*fixtures.of(self._implementation, self._options.folder)]
+            spec = self._spec and relative_spec(self._spec, self._options.root)
+            found_before = [*fixtures.of(self._implementation, self._options.folder, spec)]
         except CaseError as error:
             return f"{error}\n    it cannot be replayed: repair it, or delete it"
         for path, case, against in found_before:

@@ -209,6 +209,13 @@ def test_fixtures_of_others_are_left_alone_and_a_broken_one_fails(
     run(pytester, "--mhc-cases=2").assert_outcomes(passed=1)
     fixture.write_text(fixture.read_text(encoding="utf-8").replace('"T": 1', '"T": "one"'), encoding="utf-8")
     run(pytester, "--mhc-cases=2").stdout.fnmatch_lines([f"{fixture}: T: must be*", "*repair it*"])
+    fixture.write_text(text.replace('"name": "mean_f"', '"name": "nosuchop"'), encoding="utf-8")
+    run(pytester, "--mhc-cases=2").assert_outcomes(passed=1)
+    write(pytester, CHECKED, "mean_f", "right")
+    unknown = f"{fixture}: operator: 'nosuchop' is not known, and kernels_of_mean_f.py:IMPL is of 'mean_f'"
+    run(pytester, "--mhc-cases=2").stdout.fnmatch_lines([unknown, "*repair it*"])
+    fixture.write_text(text.replace('"name": "mean_f"', '"name": "rms_norm"'), encoding="utf-8")
+    run(pytester, "--mhc-cases=2").assert_outcomes(passed=1)
     (folder / "0.json").write_text("{", encoding="utf-8")
     run(pytester, "--mhc-cases=2").stdout.fnmatch_lines(["*is not JSON*"])
 

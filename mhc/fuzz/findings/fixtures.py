@@ -12,7 +12,7 @@ from mhc.files import read_json, replace_text
 from mhc.fuzz.findings.finding import Finding, read_against, read_case, read_finding
 from mhc.fuzz.findings.ordering import rank
 from mhc.implementation import Implementation
-from mhc.operator import DEFAULT
+from mhc.operator import DEFAULT, OPERATORS
 from mhc.registry import built_in
 
 REGRESSIONS = Path("tests", "regressions")
@@ -68,14 +68,18 @@ def _plain(found: Finding) -> Finding:
     return replace(found, reduction=reduction, errors=None, drawn=None)
 
 
-def of(implementation: Implementation, folder: Path) -> Iterator[tuple[Path, Case, str | None]]:
+def of(implementation: Implementation, folder: Path, spec: str | None) -> Iterator[tuple[Path, Case, str | None]]:
     """Yield the fixtures in `folder` of an implementation, and the bare cases of its operator, by the names of their files.
 
     Each has the name of the implementation that it was compared with. Files about others are not read further: an operator
     that such a file describes must not be known before its module is imported.
 
+    Args:
+        spec: what fixtures in this folder call the implementation; None if no module has it under a name.
+
     Raises:
-        CaseError: a file is no JSON, or a fixture of the implementation cannot be read; the message names the file.
+        CaseError: a file is no JSON, or a fixture of the implementation cannot be read or is on an operator that is not
+            known; the message names the file.
     """
     for path in sorted(folder.glob("*.json")):
         try:
@@ -84,6 +88,8 @@ def of(implementation: Implementation, folder: Path) -> Iterator[tuple[Path, Cas
             operator = _of_object(case, "operator") or DEFAULT
             name = operator if isinstance(operator, str) else _of_object(operator, "name")
             if name != implementation.operator:
+                if spec is not None and _of_object(document, "implementation") == spec and name not in OPERATORS:
+                    raise CaseError("operator", f"{name!r} is not known, and {spec} is of {implementation.operator!r}")
                 continue
             if fingerprint is not None and _of_object(fingerprint, "implementation") != implementation.name:
                 continue
