@@ -190,7 +190,7 @@ def gates(
                 s_bias[q] += d
                 s_alpha[q] += d * (mix_l[q] * inv)
                 # dt = cat(alpha[0] * dh_pre2, alpha[1] * dh_post2, alpha[2] * dh_res);  dinv_rms = sum_M dt * h_mix
-                d = d * scale
+                d = T.if_then_else(at < M, d * scale, 0.0)  # not 0 times an infinite alpha
                 dinv += d * mix_l[q]
                 # dh_mix = dt * inv_rms
                 d = T.if_then_else(at < M, d * inv, 0.0)

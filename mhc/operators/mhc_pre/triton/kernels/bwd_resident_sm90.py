@@ -334,7 +334,7 @@ def send_rows(
         now = gl.where(here, gl.where(pre, part * s * (1 - s), now), 0.0)
         bias += now
         scale += now * (now_mix * now_inv)
-        now *= a
+        now = gl.where(here, now * a, 0.0)  # not 0 times an infinite alpha
         coef = gl.sum(now * now_mix, 0) * now_inv * now_inv / K * now_inv
         out = gl.where(m < M, now * now_inv, 0.0)
         # out = first + second / 2**8 + third / 2**16 as in split_bf16, but for the last bits of the second and of every
