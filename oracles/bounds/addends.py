@@ -97,6 +97,15 @@ def negated(addends: Addends | None) -> Addends | None:
     return None if addends is None else Later(lambda parts: parts._replace(up=-parts.down, down=-parts.up), addends)
 
 
+def unrounded(addends: Addends, kept: Tensor) -> Addends:
+    """Return the addends of a sum that was not rounded where it is `kept`: its error has no room for another order."""
+
+    def make(parts: Parts) -> Parts:
+        return parts._replace(**{name: torch.where(kept, 0.0, getattr(parts, name)) for name in ("rounded", "beyond")})
+
+    return Later(make, addends)
+
+
 def magnitudes(total: Addends) -> Tensor:
     """Return the sum of the magnitudes of all addends, an upper bound of every partial sum in any order."""
     parts = total()

@@ -279,7 +279,9 @@ def quotient(a: ErrorNumber, b: ErrorNumber) -> ErrorNumber:
 @_changing
 def absolute(a: ErrorNumber) -> ErrorNumber:
     """Return |a|, whose error is that of a."""
-    return type(a)(a.value.abs(), a.error, a.dtype, a.quantum, finite=a.finite, errorless=a.errorless)
+    size = type(a)(a.value.abs(), a.error, a.dtype, a.quantum, finite=a.finite, errorless=a.errorless)
+    size.whole = a.whole
+    return size
 
 
 @_changing
@@ -294,7 +296,9 @@ def bounded(a: ErrorNumber, least: float | None, most: float | None) -> ErrorNum
         if held is not None and float(held.error) > 0:
             reached = (value - held.value).abs() <= a.error + held.error
             error = torch.where(reached, torch.maximum(error, held.error), error)
-    return type(a)(value, error, a.dtype)
+    result = type(a)(value, error, a.dtype)
+    result.whole = a.whole and all(end is None or float(end).is_integer() for end in (least, most))
+    return result
 
 
 @_changing
@@ -303,7 +307,9 @@ def larger(a: ErrorNumber, b: ErrorNumber, choose: Callable[[Tensor, Tensor], Te
     value = choose(a.value, b.value)
     near = (a.value - b.value).abs() <= a.error + b.error
     error = torch.where(near, torch.maximum(a.error, b.error), torch.where(value == a.value, a.error, b.error))
-    return type(a)(value, error, a.dtype)
+    result = type(a)(value, error, a.dtype)
+    result.whole = a.whole and b.whole
+    return result
 
 
 @_changing
@@ -321,7 +327,9 @@ def chosen(a: ErrorNumber, b: ErrorNumber, condition: Tensor, unsure: Tensor | N
     if unsure is not None:
         apart = nan_to_inf((a.value - b.value).abs() + torch.maximum(a.error, b.error))
         error = torch.where(unsure, apart, error)
-    return type(a)(value, error, a.dtype)
+    result = type(a)(value, error, a.dtype)
+    result.whole = a.whole and b.whole
+    return result
 
 
 @_bounding

@@ -73,6 +73,7 @@ class ErrorNumber:
         state: what is known of it as a part of a linear recurrence.
         among_zeros: a number and a view of a tensor: this is the number there, and 0 without an error elsewhere.
         cancelled: where it is 0 as a sum of terms that are not; tracked where a quantum is.
+        whole: each implementation holds integers, as floor returns them, or what is not finite; False: unknown.
     """
 
     elementary = True
@@ -96,6 +97,7 @@ class ErrorNumber:
     state: recurrence.State | None = None
     among_zeros: tuple[Self, Callable[[Tensor], Tensor]] | None = None
     cancelled: Tensor | None = None
+    whole = False
     _size: Tensor | None = None
 
     def __init__(
@@ -196,7 +198,7 @@ class ErrorNumber:
         value, error, size, errorless = _constant(float(other), self.dtype)
         quantum = quantum_of(value) if self.quantum and errorless else 0.0
         number = type(self)(value, error, self.dtype, quantum, finite=math.isfinite(other), errorless=errorless)
-        number._size = size
+        number._size, number.whole = size, errorless and float(other).is_integer()
         return number
 
     def divisor(self) -> "ErrorNumber":
@@ -228,7 +230,18 @@ class ErrorNumber:
         total = self._rounded(value, propagated, self.dtype, size=size, quantum=quantum, finite=finite)
         total.reassociated = reassociation.of_sum(self.reassociated, term.reassociated)
         total.addends = together
+        if self.whole and term.whole:
+            kept = total._unrounded(value, addends.magnitudes(together), propagated)
+            total.addends = addends.unrounded(together, kept) if self.reorders else together
         return total
+
+    def _unrounded(self, value: Tensor, size: Tensor, propagated: Tensor | None) -> Tensor:
+        """Take the rounding from a result in integers, where the dtype holds those up to `size`; return where that is."""
+        moved = scalar(0.0) if propagated is None else propagated
+        kept = value.isfinite() & representable(size + moved, 1.0, self.dtype)
+        self.value, self.error = torch.where(kept, value, self.value), torch.where(kept, moved, self.error)
+        self.whole = True
+        return kept
 
     __radd__ = __add__
 
@@ -255,6 +268,8 @@ class ErrorNumber:
         product = self._rounded(
             value, propagated, self.dtype, units=units, reassociated=reassociated, quantum=quantum, finite=finite
         )
+        if self.whole and factor.whole:
+            product._unrounded(value, value.abs(), propagated)
         product = after_cancellation(product, self, factor)
         product.reassociated = reassociation.of_product(self.value, factor.value, finite=finite)
         product.distributed = reassociation.distributed(
@@ -368,7 +383,7 @@ class ErrorNumber:
     def to(self, dtype: torch.dtype) -> "ErrorNumber":
         """Return the number converted to `dtype`: exact for a wider one, and without a bound near its overflow."""
         result = self._converted(dtype)
-        result.cancelled = self.cancelled
+        result.cancelled, result.whole = self.cancelled, self.whole
         return result
 
     def _converted(self, dtype: torch.dtype) -> "ErrorNumber":
@@ -388,6 +403,8 @@ class ErrorNumber:
             exact |= ~self.value.isfinite()
         if self.quantum:
             exact = exact | representable(spread, self.quantum, dtype)
+        if self.whole:
+            exact = exact | representable(spread, 1.0, dtype)
         return type(self)(self.value, self.error + torch.where(exact, zero, rounding), dtype, finite=self.finite)
 
     def lost(self, amount: Tensor) -> "ErrorNumber":
@@ -395,8 +412,8 @@ class ErrorNumber:
         result = self.mapped(lambda tensor: tensor)
         result.error, result.errorless = self.error + amount, False
         result.finite = self.finite and all_finite(amount)
-        if self.quantum and bool(amount.any()):
-            result.quantum = 0.0
+        if (self.quantum or self.whole) and bool(amount.any()):
+            result.quantum, result.whole = 0.0, False
         return result
 
     def accumulated(self, partial: Tensor, size: Tensor | float) -> "ErrorNumber":
@@ -420,6 +437,7 @@ class ErrorNumber:
             moved.state = recurrence.moved(self.state, move, self.shape)
         if self.cancelled is not None:
             moved.cancelled = move(self.cancelled)
+        moved.whole = self.whole
         return moved
 
     def __getitem__(self, index: Any) -> "ErrorNumber":
@@ -446,6 +464,7 @@ class ErrorNumber:
             finite=all(part.finite for part in parts),
             errorless=all(part.errorless for part in parts),
         )
+        whole.whole = all(part.whole for part in parts)
         whole.reassociated = reassociation.joined([(part.reassociated, part.value) for part in parts], join)
         return whole
 

@@ -1,5 +1,6 @@
 """Plain PyTorch functions read for their error bounds: PyTorch's results lie inside, and wrong variants do not."""
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,6 +20,7 @@ from mhc.oracles.bounds.deviation_number import DeviationNumber
 from mhc.oracles.bounds.error_number import ErrorNumber
 from mhc.oracles.bounds.reading import Reading, read
 from mhc.oracles.bounds.rounding import unit_roundoff
+from mhc.oracles.bounds.sampled_number import Divisors, SampledNumber
 from mhc.oracles.bounds.underflow_number import UnderflowNumber
 from mhc.reference import reference, widen
 from tests.support.references import REFERENCES, causal_attention, normal, rms_norm
@@ -333,3 +335,40 @@ def test_nothing_is_promised_of_an_input_beside_the_largest_number(dtype: torch.
     assert gradient.error.isinf().tolist() == [True, False]
     (output,) = read(lambda x: x / 1000 * 4, [dy], {}).outputs
     assert output.error.isinf().tolist() == [True, False]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_sums_and_products_of_integers_are_certain_indices(dtype: torch.dtype) -> None:
+    def function(x: Tensor, table: Tensor) -> Tensor:
+        left = torch.floor(x)
+        return table[(left + 1).long()] + table[(2 * left.clamp(0, 9) - left.abs() + 3).long()] * (left + 1 - x)
+
+    x, table = torch.tensor([0.25, 1.5, 2.75], dtype=dtype), torch.linspace(-1.0, 1.0, 9, dtype=dtype)
+    found = read(function, [x, table], {}, [torch.ones(3, dtype=dtype)])
+    assert not found.decided
+    for got, number in zip(results(function, [x, table], torch.ones(3, dtype=dtype)), numbers(found), strict=True):
+        assert bool(number.error.isfinite().all())
+        assert ratio(got, number) <= 1
+    for run in range(4):
+        own = {"__slots__": (), "operations": itertools.count(run), "alike": False, "divisors": Divisors()}
+        moved = type("Run", (SampledNumber,), own)
+        value = read(lambda x: (torch.floor(x) + 1) * 3, [x], {}, number=moved).outputs[0].value
+        assert value.tolist() == [3.0, 6.0, 9.0]
+
+
+def test_integers_that_the_dtype_does_not_hold_are_rounded() -> None:
+    x = torch.tensor([2.0**24 - 1, 2.0**24 + 2, 2.0**20])
+    (total,) = read(lambda x: torch.floor(x) + 1, [x], {}).outputs
+    assert (total.error > 0).tolist() == [False, True, False]
+    (product,) = read(lambda x: torch.floor(x) * 17, [x], {}).outputs
+    assert (product.error > 0).tolist() == [True, True, True]
+    (half,) = read(lambda x: torch.floor(x) + 0.5, [x], {}).outputs
+    assert (half.error > 0).all()
+
+
+def test_a_sum_of_integers_and_another_number_may_be_taken_in_another_order() -> None:
+    """-8 + (1 + y) is rounded at 8 where y is a little more than 7, and (-8 + 1) + y is exact."""
+    x, y = torch.tensor([-8.0]), torch.tensor([7.0 + 2.0**-21])
+    (found,) = read(lambda x, y: torch.floor(x) + 1 + y, [x, y], {}).outputs
+    assert float(((x + (1 + y)).double() - found.value).abs()) > 0
+    assert ratio(x + (1 + y), found) <= 1

@@ -118,7 +118,9 @@ def narrowed(number: ErrorNumber, dtype: torch.dtype) -> ErrorNumber:
     if number.dtype == dtype:
         return number
     if number.errorless and number.elementary and torch.equal(number.value.to(dtype).double(), number.value):
-        return type(number).exact(number.value, dtype)  # each element is kept as it is
+        kept = type(number).exact(number.value, dtype)  # each element is kept as it is
+        kept.whole = number.whole
+        return kept
     widens = unit_roundoff(dtype) < unit_roundoff(number.dtype)
     if (widens and not number.errorless) or (not widens and dtype == wide(dtype)):
         limit = ceiling(number.dtype if widens else dtype)
@@ -180,7 +182,9 @@ def held(tensor: Tensor | Mask, kind: type[ErrorNumber], dtype: torch.dtype) -> 
     if isinstance(tensor, Mask):  # zeros and ones; where it is unsure, either
         return kind(tensor.value.double(), tensor.error, wide(dtype))
     own = tensor.dtype if tensor.dtype.is_floating_point else wide(dtype)
-    return kind.exact(tensor.to(own).double(), own)
+    number = kind.exact(tensor.to(own).double(), own)
+    number.whole = not tensor.dtype.is_floating_point
+    return number
 
 
 def alike(*operands: Any) -> tuple[list[Any], torch.dtype]:
