@@ -22,7 +22,7 @@ from typing import Any, TypeVar, cast
 import torch
 from torch import Tensor
 
-from mhc.oracles.bounds import recurrence, repeated_terms
+from mhc.oracles.bounds import most, recurrence, repeated_terms
 from mhc.oracles.bounds.addends import partial
 from mhc.oracles.bounds.error_number import ErrorNumber, after_cancellation
 from mhc.oracles.bounds.later import Later
@@ -131,7 +131,10 @@ def _elementary(a: ErrorNumber, value: Tensor, moved: Tensor) -> ErrorNumber:
 
 def exp(a: ErrorNumber) -> ErrorNumber:
     """Return the exponential."""
-    return monotone(a, torch.exp, argument=2.0, flushes=True)
+    found = monotone(a, torch.exp, argument=2.0, flushes=True)
+    if a.most is None:
+        return found
+    return type(a)(found.value, torch.where(a.most <= -most.GONE, 0.0, found.error), a.dtype)
 
 
 def _flushed(value: Tensor, dtype: torch.dtype) -> Tensor:
@@ -306,9 +309,14 @@ def larger(a: ErrorNumber, b: ErrorNumber, choose: Callable[[Tensor, Tensor], Te
     """Return the elementwise maximum, or with `choose` the minimum: of the errors, the larger one that may be chosen."""
     value = choose(a.value, b.value)
     near = (a.value - b.value).abs() <= a.error + b.error
+    known = not (a.most is None and b.most is None)
+    if known:
+        near &= ~(most.below(a, b) | most.below(b, a))
     error = torch.where(near, torch.maximum(a.error, b.error), torch.where(value == a.value, a.error, b.error))
     result = type(a)(value, error, a.dtype)
     result.whole = a.whole and b.whole
+    if known and choose is torch.maximum:
+        result.most = torch.maximum(most.most(a), most.most(b))
     return result
 
 
@@ -316,8 +324,20 @@ def larger(a: ErrorNumber, b: ErrorNumber, choose: Callable[[Tensor, Tensor], Te
 def largest(a: ErrorNumber, dim: int) -> ErrorNumber:
     """Return the maximum over a dimension."""
     certain = (a.value - a.error).amax(dim, keepdim=True)
-    error = torch.where(a.value + a.error >= certain, a.error, 0.0).amax(dim)
-    return type(a)(a.value.amax(dim), nan_to_inf(error), a.dtype)
+    reaches = a.value + a.error if a.most is None else most.most(a)
+    error = torch.where(reaches >= certain, a.error, 0.0).amax(dim)
+    result = type(a)(a.value.amax(dim), nan_to_inf(error), a.dtype)
+    if a.most is not None:
+        result.most = reaches.amax(dim)
+    return result
+
+
+def _without(a: ErrorNumber, dim: int) -> ErrorNumber:
+    """Return a with -infinity in place of what is certainly so far below the maximum that its share is 0."""
+    assert a.most is not None
+    least = (a.value - a.error).nan_to_num(nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf).amax(dim, keepdim=True)
+    gone = a.error.isinf() & (a.most <= least - most.GONE) & least.isfinite()
+    return type(a)(a.value.masked_fill(gone, -torch.inf), a.error.masked_fill(gone, 0.0), a.dtype)
 
 
 @_changing
@@ -329,12 +349,15 @@ def chosen(a: ErrorNumber, b: ErrorNumber, condition: Tensor, unsure: Tensor | N
         error = torch.where(unsure, apart, error)
     result = type(a)(value, error, a.dtype)
     result.whole = a.whole and b.whole
+    if not (a.most is None and b.most is None):
+        result.most = most.of_choice(a, b, condition, unsure)
     return result
 
 
 @_bounding
 def softmax(a: ErrorNumber, dim: int) -> ErrorNumber:
     """Return the softmax over a dimension, as exp(a - max) / sum, or as exp(a - logsumexp(a)) with that rounded once."""
+    a = a if a.most is None else _without(a, dim)
     value, spread, down, up = _shares(a, dim)
     spread = spread + unit_roundoff(a.dtype) * magnitude(a.value.logsumexp(dim, keepdim=True))
     over = (spread.expm1() + down) / (1 - down)
@@ -366,6 +389,7 @@ def logsumexp(a: ErrorNumber, dim: int, step: float = 0.0) -> ErrorNumber:
     Args:
         step: the unit roundoff of a dtype to which the difference, the exponentials, the sum and the logarithm are rounded.
     """
+    a = a if a.most is None else _without(a, dim)
     shares, _, down, up = _shares(a, dim, step)
     value = a.value.logsumexp(dim, keepdim=True)
     moved = torch.maximum(torch.where(down < 1, -(-down).log1p(), torch.inf), up.log1p())

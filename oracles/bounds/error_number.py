@@ -37,6 +37,7 @@ import torch
 from torch import Tensor
 
 from mhc.oracles.bounds import addends, reassociation, recurrence, repeated_terms
+from mhc.oracles.bounds import most as most_
 from mhc.oracles.bounds.addends import Addends, Partial
 from mhc.oracles.bounds.later import Later
 from mhc.oracles.bounds.operation_error import general_error, nonfinite_matmul_error, nonfinite_product_error, product_error
@@ -74,6 +75,7 @@ class ErrorNumber:
         among_zeros: a number and a view of a tensor: this is the number there, and 0 without an error elsewhere.
         cancelled: where it is 0 as a sum of terms that are not; tracked where a quantum is.
         whole: each implementation holds integers, as floor returns them, or what is not finite; False: unknown.
+        most: what an implementation holds at most, -infinity included and NaN excluded; infinity and None: unknown.
     """
 
     elementary = True
@@ -98,6 +100,7 @@ class ErrorNumber:
     among_zeros: tuple[Self, Callable[[Tensor], Tensor]] | None = None
     cancelled: Tensor | None = None
     whole = False
+    most: Tensor | None = None
     _size: Tensor | None = None
 
     def __init__(
@@ -230,6 +233,8 @@ class ErrorNumber:
         total = self._rounded(value, propagated, self.dtype, size=size, quantum=quantum, finite=finite)
         total.reassociated = reassociation.of_sum(self.reassociated, term.reassociated)
         total.addends = together
+        if not total.finite and self.elementary:
+            total.most = most_.of_sum(total, self, term)
         if self.whole and term.whole:
             kept = total._unrounded(value, addends.magnitudes(together), propagated)
             total.addends = addends.unrounded(together, kept) if self.reorders else together
@@ -247,7 +252,7 @@ class ErrorNumber:
 
     def __neg__(self) -> "ErrorNumber":
         negative = self.mapped(lambda tensor: tensor)
-        negative.value, negative.addends = -self.value, addends.negated(self.addends)
+        negative.value, negative.addends, negative.most = -self.value, addends.negated(self.addends), None
         return negative
 
     def __sub__(self, other: Any) -> "ErrorNumber":
@@ -384,6 +389,8 @@ class ErrorNumber:
         """Return the number converted to `dtype`: exact for a wider one, and without a bound near its overflow."""
         result = self._converted(dtype)
         result.cancelled, result.whole = self.cancelled, self.whole
+        if self.most is not None:
+            result.most = most_.converted(self.most, dtype)
         return result
 
     def _converted(self, dtype: torch.dtype) -> "ErrorNumber":
@@ -414,6 +421,8 @@ class ErrorNumber:
         result.finite = self.finite and all_finite(amount)
         if (self.quantum or self.whole) and bool(amount.any()):
             result.quantum, result.whole = 0.0, False
+        if result.most is not None:
+            result.most = nan_to_inf(result.most + amount)
         return result
 
     def accumulated(self, partial: Tensor, size: Tensor | float) -> "ErrorNumber":
@@ -438,6 +447,8 @@ class ErrorNumber:
         if self.cancelled is not None:
             moved.cancelled = move(self.cancelled)
         moved.whole = self.whole
+        if self.most is not None:
+            moved.most = move(self.most.expand(self.shape))
         return moved
 
     def __getitem__(self, index: Any) -> "ErrorNumber":
@@ -465,6 +476,8 @@ class ErrorNumber:
             errorless=all(part.errorless for part in parts),
         )
         whole.whole = all(part.whole for part in parts)
+        if any(part.most is not None for part in parts):
+            whole.most = join([most_.most(part) for part in parts])
         whole.reassociated = reassociation.joined([(part.reassociated, part.value) for part in parts], join)
         return whole
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mhc.oracles.bounds import addends, elementary, operation_error, quantum, reassociation, rounding
+from mhc.oracles.bounds import addends, elementary, most, operation_error, quantum, reassociation, rounding
 from mhc.oracles.bounds import sampled_number as sampling
 from mhc.oracles.bounds.aten import sums
 from mhc.oracles.bounds.error_number import ErrorNumber
@@ -18,6 +18,30 @@ from mhc.oracles.bounds.underflow_number import UnderflowNumber
 from tests.oracles.recorded import INF, NAN, OPERANDS, Cases, number
 from tests.oracles.recorded_numbers import FINITE, FORMULAS, KINDS, as_tensor, plain, running
 from tests.oracles.test_aten_rules import BF16, F16, F32, F64
+
+
+def _mosts() -> Cases:
+    """Yield what is held at most of sums of numbers that may overflow to -infinity, and what follows from it."""
+    mask = ErrorNumber(plain(-1e38, -1e38, 3e38, -INF, -1e38, -999.0, NAN), plain(0, 1e31, 0, 0, INF, INF, 0), F32)
+    other = ErrorNumber(plain(2.0, -3.0, 1.0, 5.0, 1.0, 0.0, 1.0), plain(0, 0.5, 0, 0, 0, 0, 0), F32)
+    total = mask + other
+    several = {"sum": total, "again": total + other, "negative": -total}
+    several |= {"narrow": total.to(BF16), "lost": total.lost(total.size)}
+    for name, one in several.items():
+        yield f"most, {name}", partial(as_tensor, most.most, one)
+    yield "most, exponential", partial(elementary.exp, total)
+    yield "most, below", partial(as_tensor, most.below, total, other)
+    for choose in (torch.maximum, torch.minimum):
+        yield f"most, {choose.__name__}", partial(elementary.larger, total, other, choose)
+    yield "most, largest", partial(elementary.largest, total[:2], 0)
+    for unsure in (None, plain(1, 0, 1, 0, 1, 0, 1).bool()):
+        condition = plain(1, 1, 0, 0, 1, 1, 0).bool()
+        chosen = most.of_choice(total, other, condition, unsure)
+        yield f"most, chosen, {unsure is None}", partial(as_tensor, chosen.clone)
+    row = ErrorNumber.joined([total[:2], other[:2]], torch.cat)
+    for function in (elementary.softmax, elementary.logsumexp, elementary.log_softmax):
+        yield f"most, {function.__name__}", partial(function, row, 0)
+        yield f"most, all, {function.__name__}", partial(function, total[:2], 0)
 
 
 def helpers() -> Cases:
@@ -47,6 +71,7 @@ def helpers() -> Cases:
         total, named = addends.of_sum(*pair), [bool(terms) for terms in inside]
         yield f"beyond {named}", partial(as_tensor, lambda total: total().beyond, total)
         yield f"magnitudes {named}", partial(as_tensor, addends.magnitudes, total)
+    yield from _mosts()
     for variance in (plain(1.0, 4.0, 0.0, INF), plain(0.0, 0.0, 1e-3, 9.0), torch.tensor(4.0, dtype=F64)):
         for error in (plain(1.0, 2.0, 0.0, 0.5), plain(1.0, INF, 0.0, 2.0)):
             row = ErrorNumber(plain(1.0, -3.0, 0.0, 2.0), error, F32)

@@ -372,3 +372,59 @@ def test_a_sum_of_integers_and_another_number_may_be_taken_in_another_order() ->
     (found,) = read(lambda x, y: torch.floor(x) + 1 + y, [x, y], {}).outputs
     assert float(((x + (1 + y)).double() - found.value).abs()) > 0
     assert ratio(x + (1 + y), found) <= 1
+
+
+LEAST = torch.finfo(torch.float32).min
+FAR_BELOW: dict[str, Callable[[Tensor], Tensor]] = {
+    "exp of a sum": lambda x: torch.exp(-1e38 - x) + x,
+    "a running maximum": lambda x: running_maximum(x, -1e38),
+    "an added mask": lambda x: torch.softmax(x + torch.where(x > 0, 0.0, LEAST), -1),
+    "two added masks": lambda x: torch.softmax(x + torch.where(x > 0, 0.0, LEAST) + torch.where(x > 1, LEAST, 0.0), -1),
+    "a mask in logsumexp": lambda x: torch.logsumexp(x + torch.where(x > 0, 0.0, LEAST), -1),
+    "a mask in bfloat16": lambda x: torch.softmax(
+        x.bfloat16() + torch.where(x > 0, 0.0, torch.finfo(torch.bfloat16).min).to(torch.bfloat16), -1
+    ),
+    "a mask in float16": lambda x: torch.softmax(x.half() + torch.where(x > 0, 0.0, -65504.0).half(), -1),
+    "a mask and its maximum": lambda x: exp_less_maximum(x + torch.where(x > 0, 0.0, LEAST)),
+}
+
+
+def running_maximum(x: Tensor, start: float) -> Tensor:
+    most, total = torch.full_like(x[0], start), torch.zeros_like(x[0])
+    for row in x:
+        new = torch.maximum(most - 0.5, row)
+        total, most = total * torch.exp(most - 0.5 - new) + torch.exp(row - new), new
+    return total.log() + most
+
+
+def exp_less_maximum(x: Tensor) -> Tensor:
+    return torch.exp(x - x.amax(-1, keepdim=True))
+
+
+@pytest.mark.parametrize("name", FAR_BELOW)
+def test_what_is_certainly_far_below_has_an_exponential_of_0(name: str) -> None:
+    function, generator = FAR_BELOW[name], torch.Generator().manual_seed(1)
+    x = normal(generator, 4, 6, dtype=torch.float32)
+    x[:, 0] = 0.5
+    upstream = upstream_of(function, [x], generator)
+    found = read(function, [x], {}, [upstream])
+    assert not found.decided
+    for got, number in zip(results(function, [x], upstream), numbers(found), strict=True):
+        assert bool(number.error.isfinite().all())
+        assert ratio(got, number) <= 1
+
+
+def test_what_is_far_below_has_no_bound_where_another_order_or_a_difference_may_be_nan() -> None:
+    x, far = torch.tensor([0.5, 1.0]), torch.tensor([1e38, 3e38])
+    open_: list[tuple[Callable[..., Tensor], Tensor]] = [
+        (lambda x: x + LEAST, x),
+        (lambda x: torch.exp((x - 1e38) - (x.square() - 1e38)), x),
+        (lambda x: torch.softmax(x + LEAST, -1), x),
+        (lambda x: torch.exp(-(x - 1e38)), x),
+        (lambda x: torch.exp((x * 2 - 3e38) * 0.0), x),
+        (lambda x: torch.exp(x + x - 3.4e38 - 3.4e38), far),
+        (lambda x: torch.exp(LEAST + x - 500), torch.tensor([2e38, math.nan])),
+    ]
+    for function, given in open_:
+        (found,) = read(function, [given], {}).outputs
+        assert bool((found.error.isinf() | found.value.isnan()).all())

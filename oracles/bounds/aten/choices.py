@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mhc.oracles.bounds import elementary
+from mhc.oracles.bounds import elementary, most
 from mhc.oracles.bounds.aten.order import extreme
 from mhc.oracles.bounds.aten.registry import alike, aten, narrowed, promoted, promoted_dtype, rule, scalar
 from mhc.oracles.bounds.aten.sums import reduced
@@ -26,6 +26,8 @@ def _compared(func: Any, a: Any, b: Any) -> Any:
         return value
     unsure = ((first - second).abs() <= error) | error.isinf()
     unsure &= (error > 0).expand(unsure.shape)
+    if isinstance(a, ErrorNumber) and isinstance(b, ErrorNumber) and not (a.most is None and b.most is None):
+        unsure &= ~(most.below(a, b) | most.below(b, a))
     return Mask(value, unsure) if bool(unsure.any()) else value
 
 

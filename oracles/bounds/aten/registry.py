@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch._decomp import core_aten_decompositions, get_decompositions
 
+from mhc.oracles.bounds import most
 from mhc.oracles.bounds.elementary import NoRule
 from mhc.oracles.bounds.error_number import ErrorNumber
 from mhc.oracles.bounds.mask import Mask
@@ -126,7 +127,9 @@ def narrowed(number: ErrorNumber, dtype: torch.dtype) -> ErrorNumber:
         limit = ceiling(number.dtype if widens else dtype)
         beyond = number.value.isfinite() & (number.value.abs() + number.error > limit)
         if bool(beyond.any()):
+            known = most.most(number) if number.elementary else None
             number = type(number)(number.value, torch.where(beyond, torch.inf, number.error), number.dtype)
+            number.most = None if known is None else most.converted(known, dtype)
     return number.to(dtype)
 
 
