@@ -428,3 +428,20 @@ def test_what_is_far_below_has_no_bound_where_another_order_or_a_difference_may_
     for function, given in open_:
         (found,) = read(function, [given], {}).outputs
         assert bool((found.error.isinf() | found.value.isnan()).all())
+
+
+@pytest.mark.parametrize("signs", [(1.0, 1.0), (-1.0, -1.0), (1.0, -1.0)])
+def test_the_gradient_of_logcumsumexp_has_a_bound(signs: tuple[float, float]) -> None:
+    """PyTorch adds up logarithms of the positive and of the negative upstream gradients, with finfo.min for the others."""
+    generator = torch.Generator().manual_seed(3)
+    x, upstream = (normal(generator, 6, 6, dtype=torch.float32) for _ in range(2))
+    upstream = upstream.abs() * torch.tensor(signs).repeat(3)
+
+    def function(x: Tensor) -> Tensor:
+        return torch.logcumsumexp(x, -1)
+
+    found = read(function, [x], {}, [upstream])
+    assert not found.decided
+    for got, number in zip(results(function, [x], upstream), numbers(found), strict=True):
+        assert float(number.error.max()) < 1e-4
+        assert ratio(got, number) <= 1

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mhc.oracles.bounds import elementary
+from mhc.oracles.bounds import elementary, most
 from mhc.oracles.bounds.aten.registry import aten, held, narrowed, promoted, promoted_dtype, rule, wide, widened
 from mhc.oracles.bounds.error_number import ErrorNumber
 from mhc.oracles.bounds.mask import Mask
@@ -351,9 +351,16 @@ def _logcumsumexp(func: Any, a: ErrorNumber, dim: int) -> ErrorNumber:
     later = torch.ones(length, length, dtype=torch.bool).triu(1)
     table = number.mapped(lambda tensor: tensor.unsqueeze(-2).expand(*tensor.shape[:-1], length, length))
     masked = type(number)(table.value.masked_fill(later, -torch.inf), table.error.masked_fill(later, 0.0), number.dtype)
+    if table.most is not None:
+        masked.most = table.most.masked_fill(later, -torch.inf)
     found = elementary.logsumexp(masked, masked.value.dim() - 1).mapped(lambda tensor: tensor.squeeze(-1))
     steps = min(float(length), LAMBDA * math.sqrt(length)) * unit_roundoff(number.dtype)
-    size = found.value.nan_to_num(0.0, 0.0, 0.0).abs().cummax(-1).values + ELEMENTARY
+    size = found.value.nan_to_num(0.0, 0.0, 0.0).abs()
+    if masked.most is not None:  # elements that are all far below count no more than -infinity in what follows
+        far = (masked.most <= -most.GONE).all(-1) & found.error.isinf()
+        size = size.masked_fill(far, 0.0)
+        found.most = torch.where(far, masked.most.amax(-1) / 2, torch.inf)
+    size = size.cummax(-1).values + ELEMENTARY
     found = found.lost(torch.where(found.value.isfinite(), steps * size, 0.0))
     return narrowed(
         found.mapped(lambda tensor: tensor.reshape(a.shape) if not a.shape else tensor.movedim(-1, dim)), a.dtype
