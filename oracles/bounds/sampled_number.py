@@ -258,7 +258,7 @@ def sampled(reader: Reader, composed: Reading) -> tuple[Reading, frozenset[int]]
         if square is None:
             continue
         tolerance = nan_to_inf(SIGMAS * _variance(one, square / RUNS).sqrt() + _stored(one))
-        far = one.value.isfinite() & (one.error > SLACK * tolerance) & ~_too_small(one)
+        far = one.value.isfinite() & (one.error > SLACK * tolerance) & ~_too_small(one) & ~_cancelled(one, square)
         if bool(far.any()):
             numbers[place] = ErrorNumber(one.value, torch.where(far, tolerance, one.error), one.dtype)
             changed.add(place)
@@ -337,6 +337,11 @@ def _variance(one: ErrorNumber, variance: Tensor) -> Tensor:
 def _too_small(one: ErrorNumber) -> Tensor:
     """Return where squares of deviations are below the range of float64, as they can be of a result in float64 alone."""
     return (one.value != 0) & (one.value.abs() < _SMALLEST)
+
+
+def _cancelled(one: ErrorNumber, square: Tensor) -> Tensor:
+    """Return where each run gives exactly 0, as the gradient of a maximum that is subtracted; another formula need not."""
+    return (one.value == 0) & (square == 0) & one.error.isfinite()
 
 
 def _stored(one: ErrorNumber) -> Tensor:

@@ -147,7 +147,7 @@ def gates_kernel(
         d_pre *= a_pre
         d_post *= a_post
         d_res *= a_res
-        if RP > n * n:  # not 0 times an infinite alpha
+        if n * n < RP:  # not 0 times an infinite alpha
             d_res = tl.where(on_res, d_res, 0.0)
         dinv = tl.sum(d_pre * m_pre, axis=1) + tl.sum(d_post * m_post, axis=1) + tl.sum(d_res * m_res, axis=1)
         tl.store(coef + t, dinv * inv * inv / (D * n) * inv, live)
