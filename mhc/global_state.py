@@ -165,7 +165,6 @@ def _write_autocast(value: Named) -> None:
         torch.set_autocast_dtype(device, dtype)
 
 
-_C_LIBRARY = ctypes.CDLL(None)
 _QUARTER, _SUBNORMAL = 2.0**-54, 5e-324
 """A quarter of the gap above 1.0, and the least number above 0."""
 _MODES = {
@@ -183,8 +182,9 @@ def _read_rounding() -> str:
 
 def _write_rounding(mode: str) -> None:
     """Try the modes of x86 and of ARM, which are bits 10 and 11, or 22 and 23, until sums are rounded as before."""
+    library = ctypes.CDLL(None)
     modes = (number << lowest for lowest in (10, 22) for number in range(4))
-    any(_C_LIBRARY.fesetround(one) == 0 and _read_rounding() == mode for one in modes)
+    any(library.fesetround(one) == 0 and _read_rounding() == mode for one in modes)
 
 
 def _read_saved_tensor_hooks() -> bool:
