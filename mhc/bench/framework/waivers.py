@@ -131,7 +131,7 @@ WAIVERS: Mapping[str, Mapping[str, str]] = {
     "oracles/bounds/elementary.py": {
         "moved = torch.where(sure, [-0.0-]{+1+}, torch.where(judged, nan_to_inf(moved), torch.inf))": "of a value that is not finite, any error that is finite is taken as 0",
         "pole = (a.error > 0) & (a.error >= a.value.abs()) & (exponent [-<-]{+<=+} 0)": "the exponent 0 was returned before",
-        "return type(a)(a.value.abs(), a.error, a.dtype, a.quantum, [-finite=a.finite, -]errorless=a.errorless)": _FLAG,
+        "size = type(a)(a.value.abs(), a.error, a.dtype, a.quantum, [-finite=a.finite, -]errorless=a.errorless)": _FLAG,
         "moved = spread + torch.maximum(torch.where(down < [-1-]{+(1 + 1)+}, -(-down).log1p(), torch.inf), up.log1p())": "the sum of the shares moves down by 1 at most, and the logarithm of 0 is infinite too",
         "moved = torch.maximum(torch.where(down < [-1-]{+(1 + 1)+}, -(-down).log1p(), torch.inf), up.log1p())": "the sum of the shares moves down by 1 at most, and the logarithm of 0 is infinite too",
         "return a._rounded(value, moved, a.dtype, units=units, size=magnitude(size)[-, finite=False-])": _QUICK,
@@ -241,7 +241,7 @@ WAIVERS: Mapping[str, Mapping[str, str]] = {
     },
     "oracles/bounds/aten/arithmetic.py": {
         "unsure = (ends[0] != ends[1]) & (a.error [->-]{+>=+} 0)": "without an error both ends are the same number",
-        "return type(a)(value, torch.zeros_like(value), a.dtype, finite=a.finite, errorless=[-True-]{+False+})": _FLAG,
+        "found = type(a)(value, torch.zeros_like(value), a.dtype, finite=a.finite, errorless=[-True-]{+False+})": _FLAG,
     },
     "oracles/bounds/aten/choices.py": {
         "if not bool((error [->-]{+>=+} 0).any()):": _SPEED,
