@@ -23,14 +23,14 @@ class Parts(NamedTuple):
         up: the sum of the positive ones; infinite ones are taken as 0, here and below.
         down: the sum of the negative ones.
         number: how many may not be 0.
-        rounded: the magnitudes of partial sums for whose rounding the error of the sum has room, its own included.
-        beyond: those of them that are not in the errors of its parts, nor its own.
+        inside: the magnitudes of partial sums for whose rounding the error of the sum has room, beside its own.
+        beyond: those of them that are not in the errors of its parts.
     """
 
     up: Tensor
     down: Tensor
     number: Tensor
-    rounded: Tensor
+    inside: Tensor
     beyond: Tensor
 
 
@@ -62,9 +62,14 @@ def of_sum(a: Term, b: Term) -> Addends:
         assert first is not None
         assert second is not None
         up, down, number = first.up + second.up, first.down + second.down, first.number + second.number
-        before = first.rounded + second.rounded
-        beyond = (roundings(number - scalar(2.0)) * torch.maximum(up, -down)).sub_(before).relu_()
-        return Parts(up, down, number, before + beyond + (up + down).abs(), beyond)
+        before = [
+            part.inside + (part.up + part.down).abs() for own, part in zip(alone, (first, second), strict=True) if not own
+        ]
+        if not before:
+            return Parts(up, down, number, scalar(0.0), scalar(0.0))
+        already = before[0] + before[1] if len(before) > 1 else before[0]
+        beyond = (roundings(number - scalar(2.0)) * torch.maximum(up, -down)).sub_(already).relu_()
+        return Parts(up, down, number, already + beyond, beyond)
 
     return Later(make, a.addends, b.addends)
 
@@ -101,7 +106,8 @@ def unrounded(addends: Addends, kept: Tensor) -> Addends:
     """Return the addends of a sum that was not rounded where it is `kept`: its error has no room for another order."""
 
     def make(parts: Parts) -> Parts:
-        return parts._replace(**{name: torch.where(kept, 0.0, getattr(parts, name)) for name in ("rounded", "beyond")})
+        own = (parts.up + parts.down).abs()
+        return parts._replace(inside=torch.where(kept, -own, parts.inside), beyond=torch.where(kept, 0.0, parts.beyond))
 
     return Later(make, addends)
 
@@ -115,6 +121,8 @@ def magnitudes(total: Addends) -> Tensor:
 def roundings(number: Tensor) -> Tensor:
     """Return so many roundings, or `LAMBDA` times the root of that, where it is less."""
     number = number.clamp(min=0)
+    if number.numel() and float(number.max()) <= LAMBDA**2:
+        return number
     return torch.minimum(number, LAMBDA * number.sqrt())
 
 

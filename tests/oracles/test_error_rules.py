@@ -283,9 +283,9 @@ def test_what_partial_sums_may_come_to() -> None:
     negative, double = addends.negated(of_two), addends.moved(of_two, lambda one: one * 2)
     assert negative is not None
     assert double is not None
-    assert [[float(part) for part in one()] for one in (negative, double)] == [[2, -1, 2, 1, 0], [2, -4, 4, 2, 0]]
+    assert [[float(part) for part in one()] for one in (negative, double)] == [[2, -1, 2, 0, 0], [2, -4, 4, 0, 0]]
     both = addends.of_sum(number(1.0), n(torch.ones(2, 1, dtype=F64)))()
-    assert [one.shape for one in both] == [(2, 1)] * 5
+    assert [one.shape for one in both[:3]] == [(2, 1)] * 3
 
 
 def test_a_long_sum_is_read_as_quickly_as_a_short_one() -> None:
