@@ -92,9 +92,14 @@ def moved(addends: Addends | None, move: Callable[[Tensor], Tensor]) -> Addends 
     """Return the addends of a sum that is indexed or reshaped by `move`."""
 
     def each(parts: Parts) -> Parts:
-        return Parts(*(move(one.expand(parts.up.shape)) for one in parts))
+        return Parts(*(moved_part(one, move, parts.up.shape) for one in parts))
 
     return None if addends is None else Later(each, addends)
+
+
+def moved_part(part: Tensor, move: Callable[[Tensor], Tensor], shape: torch.Size) -> Tensor:
+    """Return a part of what is known of a number, indexed or reshaped; a constant, which is on the CPU, stays as it is."""
+    return move(part.expand(shape)) if part.dim() or not shape else part
 
 
 def negated(addends: Addends | None) -> Addends | None:

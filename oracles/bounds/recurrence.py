@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from mhc.oracles.bounds import place
-from mhc.oracles.bounds.addends import roundings
+from mhc.oracles.bounds.addends import moved_part, roundings
 from mhc.oracles.bounds.later import Later
 from mhc.oracles.bounds.rounding import indicator, magnitude, scalar, unit_roundoff
 
@@ -72,9 +72,9 @@ def moved(state: State | None, move: Callable[[Tensor], Tensor], shape: torch.Si
         return state
 
     def of_each(terms: Terms) -> Terms:
-        return Terms(*(move(one.expand(shape)) for one in terms))
+        return Terms(*(moved_part(one, move, shape) for one in terms))
 
-    return state._replace(terms=Later(of_each, state.terms), allowed=move(state.allowed.expand(shape)))
+    return state._replace(terms=Later(of_each, state.terms), allowed=moved_part(state.allowed, move, shape))
 
 
 def of_product(a: Number, b: Number) -> State | None:
