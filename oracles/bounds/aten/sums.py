@@ -348,7 +348,7 @@ def _logcumsumexp(func: Any, a: ErrorNumber, dim: int) -> ErrorNumber:
     """Return log(sum of exp) of the elements so far, as a table of them all, or as a sum of two at a time."""
     number = widened(a).mapped(lambda tensor: tensor.reshape(1) if tensor.dim() == 0 else tensor.movedim(dim, -1))
     length = number.shape[-1]
-    later = torch.ones(length, length, dtype=torch.bool).triu(1)
+    later = torch.ones(length, length, dtype=torch.bool, device=number.value.device).triu(1)
     table = number.mapped(lambda tensor: tensor.unsqueeze(-2).expand(*tensor.shape[:-1], length, length))
     masked = type(number)(table.value.masked_fill(later, -torch.inf), table.error.masked_fill(later, 0.0), number.dtype)
     if table.most is not None:
