@@ -262,11 +262,11 @@ def _interrupted(error: BaseException) -> bool:
     """Return whether the user may have pressed Ctrl-C; workers ignore SIGINT, so there the kernel raised it."""
     if not isinstance(error, KeyboardInterrupt):
         return False
-    return signal.getsignal(signal.SIGINT) is not signal.SIG_IGN and (not _noting or bool(_noted))
+    return signal.getsignal(signal.SIGINT) is not signal.SIG_IGN and _interrupts != 0
 
 
-_noting: list[None] = []  # not empty in a block of `interrupts_noted`
-_noted: list[None] = []  # an element for each SIGINT in it
+_interrupts: int | None = None
+"""How many SIGINT came in a block of `interrupts_noted`; None outside of one."""
 
 
 @contextmanager
@@ -275,22 +275,23 @@ def interrupts_noted() -> Iterator[None]:
 
     It does nothing outside the main thread, where no handler of signals can be set.
     """
+    global _interrupts  # noqa: PLW0603
     before = signal.getsignal(signal.SIGINT)
     if not callable(before) or threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def note(number: int, frame: FrameType | None) -> None:
-        _noted.append(None)
+        global _interrupts  # noqa: PLW0603
+        _interrupts = (_interrupts or 0) + 1
         before(number, frame)
 
     signal.signal(signal.SIGINT, note)
-    _noting.append(None)
-    _noted.clear()
+    _interrupts = 0
     try:
         yield
     finally:
-        _noting.clear()
+        _interrupts = None
         signal.signal(signal.SIGINT, before)
 
 

@@ -111,6 +111,15 @@ class TensorSpec:
         """Return whether an element of floating-point numbers may have a value; NaN is possible always."""
         return self.within is None or math.isnan(value) or self.within[0] <= value <= self.within[1]
 
+    def nearest(self, value: float, sizes: Mapping[str, int]) -> float:
+        """Return the value, or the nearest one that an element may have at these sizes."""
+        if self.values is None:
+            return value if self.may_be(value) or self.within is None else min(max(value, self.within[0]), self.within[1])
+        if value == self.values.sentinel:
+            return value
+        inside = self.values.range(sizes)
+        return float(min(max(value, inside.start), inside.stop - 1))
+
     def recipe(self, seed: int = 0) -> Recipe:
         """Return a recipe of its usual kind."""
         return Recipe(kind="normal" if self.floating else "uniform", seed=seed)

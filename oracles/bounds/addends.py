@@ -40,25 +40,36 @@ Addends = Callable[[], Parts]
 Partial = Callable[[], Tensor]
 
 
-class Term(Protocol):
-    """What is added: a value, the error of it, what is known of both, and the addends of what is a sum itself."""
+Own = tuple[Tensor, Tensor | None, bool]
+"""Of a term its value, its error, None for 0, and whether both are finite."""
+
+
+class Number(Protocol):
+    """A value, the error of it, and what is known of both."""
 
     value: Tensor
     error: Tensor
     finite: bool
     errorless: bool
+
+
+class Term(Number, Protocol):
+    """What is added, and the addends of what is a sum itself."""
+
     addends: Addends | None
+
+
+def apart(one: Number) -> Own:
+    """Return what a term needs of a number, which is not kept otherwise."""
+    return one.value, None if one.errorless else one.error, one.finite
 
 
 def of_sum(a: Term, b: Term) -> Addends:
     """Return the addends of a + b."""
-    # keeps nothing else of a and b
-    alone = [
-        (one.value, None if one.errorless else one.error, one.finite) if one.addends is None else None for one in (a, b)
-    ]
+    alone = [apart(one) if one.addends is None else None for one in (a, b)]
 
     def make(*inside: Parts | None) -> Parts:
-        first, second = (_parts(*own) if own else part for own, part in zip(alone, inside, strict=True))
+        first, second = (single(*own) if own else part for own, part in zip(alone, inside, strict=True))
         assert first is not None
         assert second is not None
         up, down, number = first.up + second.up, first.down + second.down, first.number + second.number
@@ -131,16 +142,18 @@ def roundings(number: Tensor) -> Tensor:
     return torch.minimum(number, LAMBDA * number.sqrt())
 
 
-def _parts(value: Tensor, error: Tensor | None, all_finite: bool) -> Parts:
+def single(value: Tensor, error: Tensor | None, all_finite: bool) -> Parts:
+    """Return a sum of one term."""
     none = scalar(0.0)
     if all_finite:
         up = value.relu()
         there = indicator(value if error is None else torch.maximum(value.abs(), error))
         return Parts(up, value - up, there, none, none)
-    finite = _finite(value)
+    finite = finite_part(value)
     there = (value != 0 if error is None else (value != 0) | (error > 0)).double()
     return Parts(finite.clamp(min=0), finite.clamp(max=0), there, none, none)
 
 
-def _finite(value: Tensor) -> Tensor:
+def finite_part(value: Tensor) -> Tensor:
+    """Return a value with 0 in place of what is not finite."""
     return value.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)

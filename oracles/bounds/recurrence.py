@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from mhc.oracles.bounds import place
-from mhc.oracles.bounds.addends import moved_part, roundings
+from mhc.oracles.bounds.addends import Own, apart, finite_part, moved_part, roundings, single
 from mhc.oracles.bounds.later import Later
-from mhc.oracles.bounds.rounding import indicator, magnitude, scalar, unit_roundoff
+from mhc.oracles.bounds.rounding import magnitude, scalar, unit_roundoff
 
 
 class Terms(NamedTuple):
@@ -63,6 +63,8 @@ class Number(Protocol):
     value: Tensor
     error: Tensor
     dtype: torch.dtype
+    finite: bool
+    errorless: bool
     state: State | None
 
 
@@ -111,10 +113,10 @@ def of_sum(a: Number, b: Number) -> State | None:
     states = [one.state for one in (a, b) if one.state is not None]
     if not states or (len(states) == 2 and all(one.repeats for one in states)):
         return None
-    alone = [(one.value, one.error) if one.state is None or one.state.terms is None else None for one in (a, b)]
+    alone = [apart(one) if one.state is None or one.state.terms is None else None for one in (a, b)]
 
     def together(*inside: Terms | None) -> Terms:
-        one, two = (_single(*own) if own else part for own, part in zip(alone, inside, strict=True))
+        one, two = (_single(own) if own else part for own, part in zip(alone, inside, strict=True))
         assert one is not None
         assert two is not None
         least, most = torch.minimum(one.least, two.least), torch.maximum(one.most, two.most)
@@ -133,8 +135,7 @@ def rounded(terms: Terms) -> Tensor:
     return roundings(2 * (terms.number - 1)) * torch.maximum(terms.up, -terms.down)
 
 
-def _single(value: Tensor, error: Tensor) -> Terms:
-    finite = value.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
-    up, one = finite.relu(), scalar(1.0)
-    size = finite.abs()
-    return Terms(up, finite - up, indicator(torch.maximum(size, error)), size, one, one)
+def _single(own: Own) -> Terms:
+    value, error, finite = own
+    term, one = single(value if finite else finite_part(value), error, True), scalar(1.0)  # infinite terms do not count
+    return Terms(term.up, term.down, term.number, term.up - term.down, one, one)

@@ -72,7 +72,8 @@ class Database(ABC):
         """Write what is not in the file yet, if it can be, and let go of it."""
         if self._lock is not None:  # only the campaign itself writes a removed file again
             self.save()
-        self._back_to_the_file()
+        else:
+            self._back_to_the_file()
         self._connection.close()
         if self._lock is not None:
             os.close(self._lock)

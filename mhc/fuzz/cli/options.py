@@ -14,8 +14,6 @@ from mhc.operator import DEFAULT
 from mhc.programs.targets import DSLS, TARGETS, ProgramTarget, target_named
 from mhc.registry import Tested, built_in, load
 
-_NO_GPU = "--device cuda: PyTorch sees no CUDA device here"
-
 
 def load_all(
     specs: Sequence[str], device: str, asked_by: str = "--impl", *, here: bool = True, operator: str = DEFAULT
@@ -28,8 +26,8 @@ def load_all(
     Raises:
         click.UsageError: there is no such device, or one cannot be loaded, or does not run there, or is not available here.
     """
-    if here and device == "cuda" and not torch.cuda.is_available():
-        raise click.UsageError(f"{_NO_GPU}{_without_a_gpu(specs)}")
+    if here:
+        _require_device(device, specs)
     if not specs:
         absent = not_available(device, operator) if here else {}
         return [(name, one) for name, one in built_in(operator).items() if device in one.devices and name not in absent]
@@ -111,8 +109,8 @@ def load_targets(specs: Sequence[str], device: str | None = None, *, here: bool 
     Raises:
         click.UsageError: there is no such target, it is not available here, or it does not run on the device.
     """
-    if here and device == "cuda" and not torch.cuda.is_available():
-        raise click.UsageError(_NO_GPU)
+    if here:
+        _require_device(device)
     runs = {name: one.dsl for name, one in TARGETS.items() if one.devices == (device or "cpu",)}
     wanted: list[str] = []
     for spec in specs:
@@ -149,6 +147,16 @@ def elsewhere(implementation: Tested, device: str, option: str = "--impl") -> st
     if device == "cpu" and "cuda" in implementation.devices and torch.cuda.is_available():
         hints.append("for the GPU give --device cuda")
     return "".join(f"; {one}" for one in hints)
+
+
+def _require_device(device: str | None, specs: Sequence[str] = ()) -> None:
+    """Refuse a device that is not here, with a hint where one of `specs` runs on the CPU.
+
+    Raises:
+        click.UsageError: there is none.
+    """
+    if device == "cuda" and not torch.cuda.is_available():
+        raise click.UsageError(f"--device cuda: PyTorch sees no CUDA device here{_without_a_gpu(specs)}")
 
 
 def _without_a_gpu(specs: Sequence[str]) -> str:

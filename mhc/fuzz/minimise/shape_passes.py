@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from mhc.case import Case
-from mhc.operator import TensorSpec
 from mhc.recipe import Index, Recipe
 
 
@@ -100,21 +99,13 @@ def resized(case: Case, changes: Mapping[str, int]) -> Iterator[Case]:
                 recipe, old, new = case.tensors[spec.name], spec.shape(before), spec.shape(after)
                 placed = [(place(index, old, new), value) for index, value in recipe.literals] if 0 not in new else []
                 # two literals at one place become one
-                literals = {index: _inside_range(value, spec, after) for index, value in placed if index is not None}
+                literals = {index: spec.nearest(value, after) for index, value in placed if index is not None}
                 period = 0 if spec.values is not None and spec.values.order else recipe.period
                 tensors[spec.name] = replace(recipe, literals=tuple(literals.items()), period=period)
         made = replace(case, tensors=tensors, sizes=after)
         if made not in given:
             given.add(made)
             yield made
-
-
-def _inside_range(value: float, spec: TensorSpec, sizes: Mapping[str, int]) -> float:
-    """Return the value, or the nearest one that a tensor of integers may have."""
-    if spec.values is None or value == spec.values.sentinel:
-        return value
-    inside = spec.values.range(sizes)
-    return float(min(max(value, inside.start), inside.stop - 1))
 
 
 def _at_the_edge(index: Index, old: Index, new: Index) -> Index:

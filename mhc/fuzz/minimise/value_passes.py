@@ -190,7 +190,7 @@ def written_out(case: Case, name: str) -> Iterator[Recipe]:
     values = tensor.to(torch.float64)
     indices = [_unraveled(position, shape) for position in range(math.prod(shape))]
     for rounded in (_power_of_two, _two_digits, float) if spec.floating else (float,):
-        pairs = [(index, _inside(rounded(float(values[index])), spec)) for index in indices]
+        pairs = [(index, spec.nearest(rounded(float(values[index])), case.sizes)) for index in indices]
         if len(pairs) == 1 and spec.floating:
             yield replace(recipe, kind="constant", scale=pairs[0][1], literals=()) if math.isfinite(pairs[0][1]) else recipe
         else:
@@ -238,11 +238,6 @@ def _possible(case: Case, name: str, values: Iterable[float]) -> list[float]:
         return [value for value in values if spec.may_be(value)]
     inside = held.range(case.sizes)
     return [] if held.order else [value for value in values if value in inside]
-
-
-def _inside(value: float, spec: TensorSpec) -> float:
-    """Return the value, or the nearest one that a tensor of numbers in a range may have."""
-    return value if spec.within is None or math.isnan(value) else min(max(value, spec.within[0]), spec.within[1])
 
 
 def _places(shape: Index) -> list[Index]:

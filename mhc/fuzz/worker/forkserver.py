@@ -77,9 +77,9 @@ if "forkserver" in multiprocessing.get_all_start_methods():
             util.Finalize(None, shutil.rmtree, args=(folder, True), exitpriority=-100)  # after everything that uses it
 
     def _remove_left(place: Path) -> None:
-        """Remove the folders of killed processes: those that nobody locks, and in which nobody listens (older versions).
+        """Remove the folders of killed processes: those without a lock, and without a socket that listens (older versions).
 
-        The system says who listens: a server that is connected to without a request ends.
+        The system tells what listens: a server that is connected to without a request ends.
         """
         with suppress(OSError):
             listening = Path("/proc/net/unix").read_text(encoding="utf-8", errors="replace")

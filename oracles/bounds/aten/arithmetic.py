@@ -247,11 +247,10 @@ def _step(function: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[ErrorNu
         value = function(a.value)
         if a.errorless or not bool((a.error > 0).any()):
             found = type(a)(value, torch.zeros_like(value), a.dtype, finite=a.finite, errorless=True)
-            found.whole = True
-            return found
-        apart = [(function(end) - value).abs() for end in (a.value - a.error, a.value + a.error)]
-        error = torch.where(a.error.isinf(), torch.inf, torch.maximum(*apart))
-        found = type(a)(value, torch.where(a.error == 0, 0.0, nan_to_inf(error)), a.dtype)
+        else:
+            apart = [(function(end) - value).abs() for end in (a.value - a.error, a.value + a.error)]
+            error = torch.where(a.error.isinf(), torch.inf, torch.maximum(*apart))
+            found = type(a)(value, torch.where(a.error == 0, 0.0, nan_to_inf(error)), a.dtype)
         found.whole = True
         return found
 
