@@ -22,6 +22,13 @@ from mhc.oracles.bounds.mask import Mask
 
 _PURE = {torch.ops.aten.pow_.Scalar: "Tensor_Scalar"}
 """The overload that returns what an operation writes, where it has another name."""
+_REBINDING = {
+    torch.ops.aten.bitwise_and_,
+    torch.ops.aten.bitwise_or_,
+    torch.ops.aten.bitwise_xor_,
+    torch.ops.aten.logical_and_,
+}
+"""Operations of `&=`, `|=`, `^=`, and of autograd's gradient of a clamp: their result is used, and not what they write."""
 
 
 class UnreadableReference(Exception):
@@ -226,9 +233,11 @@ def _write(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     pure = getattr(torch.ops.aten, name[:-1], None) if name.endswith("_") else None
     pure = getattr(pure, _PURE.get(func, func._overloadname), None) or getattr(pure, "default", None)
     reshapes = torch.Tag.inplace_view in func.tags  # such as squeeze_, of which a vector times a matrix consists
-    if pure is None or not isinstance(target, Carried) or (reshapes and target.shared):
+    if pure is None or (reshapes and (not isinstance(target, Carried) or target.shared)):
         raise UnreadableReference(unreadable(func))
     result = pure(*args, **kwargs)
+    if not isinstance(target, Carried):
+        return _written_plainly(func, target, result)
     if reshapes:
         with no_dispatch():
             func(*args, **kwargs)
@@ -237,6 +246,23 @@ def _write(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     except NoRule as missing:
         raise UnreadableReference(f"{unreadable(func)} ({missing})") from None
     return target
+
+
+def _written_plainly(func: Any, target: Tensor, result: Any) -> Any:
+    """Write outcomes of comparisons into a plain tensor of booleans or integers, as they are where no rounding decides.
+
+    Where it may, return them as the new value of a name: Python gives it that of `mask &= other`.
+    """
+    number = result.number if isinstance(result, Carried) else None
+    if not isinstance(number, Mask):
+        raise UnreadableReference(unreadable(func))
+    with no_dispatch():
+        target.copy_(number.value)
+    if not bool(number.unsure.any()):
+        return target
+    if func.overloadpacket not in _REBINDING:
+        raise UnreadableReference(f"{unreadable(func)} (a comparison that rounding may decide)")
+    return result
 
 
 def unreadable(func: Any) -> str:

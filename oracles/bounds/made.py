@@ -50,6 +50,8 @@ class Made(DispatchMode):  # type: ignore[no-untyped-call]
         wide = [one.double() if isinstance(one, Tensor) else one for one in args]
         value = func(*wide, **{**named, **({"dtype": torch.float64} if "dtype" in named else {})}).double()
         if torch.equal(value, result.double()):
-            return Carried(self.number.exact(value, result.dtype))
+            exact = self.number.exact(value, result.dtype)
+            exact.whole = func.overloadpacket is aten._to_copy
+            return Carried(exact)
         units = 1.0 if func.overloadpacket in _ROUNDED_ONCE else float(ELEMENTARY)
         return Carried(self.number._rounded(value, None, result.dtype, units=units))

@@ -9,8 +9,9 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from mhc.declared import AS_REFERENCE, Declared
-from mhc.oracles.bounds import place
+from mhc.oracles.bounds import place, resampled  # noqa: F401
 from mhc.oracles.bounds.carried import Carried
+from mhc.oracles.bounds.composed import Composed
 from mhc.oracles.bounds.error_number import ErrorNumber
 from mhc.oracles.bounds.made import Made
 from mhc.oracles.bounds.mask import Mask
@@ -80,7 +81,7 @@ def read(
 
     with number.forward(), torch.set_grad_enabled(bool(upstream)), sdpa_kernel(SDPBackend.MATH):
         given = [carried(one, requires_grad=bool(upstream) and at not in constant) for at, one in enumerate(arguments)]
-        with Made(number):
+        with Made(number), Composed():
             results = function(*given, **scalars)
     outputs = tuple(results) if isinstance(results, (list, tuple)) else (results,)
     leaves = [one for at, one in enumerate(given) if isinstance(one, Carried) and at not in constant]

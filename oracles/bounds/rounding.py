@@ -29,12 +29,14 @@ def unit_roundoff(dtype: torch.dtype) -> float:
 def overflow_threshold(dtype: torch.dtype) -> float:
     """Return the smallest magnitude that rounds to infinity; infinity for float64, whose threshold is no float64."""
     info = torch.finfo(dtype)
-    return info.max + info.max / (2 - info.eps) * info.eps / 2
+    return info.max + 2.0 ** (math.frexp(info.max)[1] - 1) * info.eps / 2
 
 
 @cache
 def ceiling(dtype: torch.dtype) -> float:
-    """Return the largest magnitude with a finite error."""
+    """Return the largest magnitude with a finite error. In 8 bits nothing is computed: there only an overflow has none."""
+    if dtype.itemsize == 1:
+        return math.nextafter(overflow_threshold(dtype), 0.0)
     return torch.finfo(dtype).max / HEADROOM
 
 

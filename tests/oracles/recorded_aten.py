@@ -255,28 +255,6 @@ WINDOWS: Mapping[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = 
         lambda g, x, w: aten.convolution_backward(g, x, w, [4], [1], [0], [1], False, [0], 1, [False, False, True]),
         ((1, 4, 3), (1, 2, 5), (4, 2, 3)),
     ),
-    "average": (lambda x: aten.avg_pool2d(x, [2, 2]), ((1, 2, 4, 6),)),
-    "average options": (lambda x: aten.avg_pool2d(x, [3, 2], [2, 1], [1, 1], False, False), ((2, 5, 4),)),
-    "average with sides": (lambda x: aten.avg_pool2d(x, 3, [1, 2], 1), ((1, 1, 4, 5),)),
-    "average divisor": (lambda x: aten.avg_pool2d(x, [2, 3], [1], [0], False, True, 7), ((1, 1, 4, 5),)),
-    "average ceil": (lambda x: aten.avg_pool2d(x, 2, 2, 0, True), ((1, 1, 5, 5),)),
-    "average backward": (
-        lambda g, x: aten.avg_pool2d_backward(g, x, [3, 2], [2, 1], [1, 1], False, False, None),
-        ((2, 3, 5), (2, 5, 4)),
-    ),
-    "average backward divisor": (
-        lambda g, x: aten.avg_pool2d_backward(g, x, [2, 2], [], [0, 0], False, True, 3),
-        ((1, 1, 2, 2), (1, 1, 4, 5)),
-    ),
-    "largest": (lambda x: aten.max_pool2d_with_indices(x, [2, 2]), ((1, 2, 4, 6),)),
-    "largest options": (lambda x: aten.max_pool2d_with_indices(x, [3, 2], [2, 1], [1, 1], [1, 2]), ((2, 5, 4),)),
-    "largest ceil": (lambda x: aten.max_pool2d_with_indices(x, 2, 2, 0, 1, True), ((1, 1, 5, 5),)),
-    "largest backward": (
-        lambda g, x: aten.max_pool2d_with_indices_backward(
-            g, x, [2, 2], [1, 1], [0, 0], [1, 1], False, aten.max_pool2d_with_indices(x, [2, 2], [1, 1])[1]
-        ),
-        ((2, 2, 3), (2, 3, 4)),
-    ),
     "copies": (lambda g: aten.upsample_nearest2d_backward(g, [4, 6], [1, 1, 2, 3]), ((1, 1, 4, 6),)),
     # functions that PyTorch composes
     "batch norm": (

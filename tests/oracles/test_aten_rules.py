@@ -63,9 +63,15 @@ def drawn(*shape: int, least: float = 0.6, most: float = 1.8, signs: bool = True
 
 Draws = Sequence[Callable[[torch.Generator], Tensor]]
 A, B, POSITIVE, VECTOR, SCALAR = drawn(3, 4), drawn(3, 4), drawn(3, 4, signs=False), drawn(4), drawn()
+
+
+def dominant(generator: torch.Generator) -> Tensor:
+    """Return matrices that are far from singular."""
+    return drawn(2, 3, 3)(generator) + 8 * torch.eye(3, dtype=F64)
+
+
 SMALL, PAIRS = drawn(3, 4, least=0.1, most=0.8), drawn(3, 2)
 INDEX = torch.tensor([[2, 0, 1, 2], [0, 0, 2, 1]])
-WINNERS = torch.tensor([[[0, 1, 3], [5, 5, 10]]])
 EVERY_SECOND = torch.tensor([True, False, True, False])
 EXAMPLES: Mapping[str, Sequence[tuple[Callable[..., Any], Draws]]] = {
     # by the name of the operation: calls of it, and what draws the operands that carry a number
@@ -229,17 +235,18 @@ EXAMPLES: Mapping[str, Sequence[tuple[Callable[..., Any], Draws]]] = {
     "cummax": [(lambda a: a.cummax(-1), (A,)), (lambda a: a.cummax(0), (A,))],
     "cummin": [(lambda a: a.cummin(-1), (A,))],
     "argmin": [(lambda a: a.argmin(-1), (A,))],
-    "max_pool2d_with_indices": [(lambda a: aten.max_pool2d_with_indices(a, [2, 3], [1, 2], [1, 1]), (drawn(2, 3, 4),))],
-    "max_pool2d_with_indices_backward": [
-        (
-            lambda g, a: aten.max_pool2d_with_indices_backward(g, a, [2, 2], [1, 1], [0, 0], [1, 1], False, WINNERS),
-            (drawn(1, 2, 3), drawn(1, 3, 4)),
-        )
-    ],
-    "upsample_nearest1d_backward": [(lambda g: aten.upsample_nearest1d_backward(g, [6], [1, 2, 3]), (drawn(1, 2, 6),))],
-    "upsample_nearest2d_backward": [
-        (lambda g: aten.upsample_nearest2d_backward(g, [4, 6], [1, 1, 2, 3]), (drawn(1, 1, 4, 6),))
-    ],
+    "frexp": [(lambda a: torch.frexp(a)[0], (drawn(3, 4, least=0.6, most=0.9),))],
+    "linalg_inv_ex": [(lambda a: torch.linalg.inv_ex(a)[0], (dominant,))],
+    **{
+        f"{kind}{rank}d_backward": [
+            (
+                lambda g, name=f"{kind}{rank}d_backward", rank=rank: getattr(aten, name)(g, [6] * rank, [1, 2, *[3] * rank]),
+                (drawn(1, 2, *[6] * rank),),
+            )
+        ]
+        for kind in ("upsample_nearest", "_upsample_nearest_exact")
+        for rank in (1, 2, 3)
+    },
     # moves
     "expand": [(lambda a: a.expand(2, 3, 4), (A,))],
     "permute": [(lambda a: aten.permute(a, [1, 0]), (A,))],
@@ -328,6 +335,7 @@ UNTOLD = {"empty_like", "new_empty", "new_empty_strided", "scalar_tensor"}
 CASES = [(name, at) for name, all_of in EXAMPLES.items() for at in range(len(all_of))]
 STEPS = {"sign", "sgn"}
 COMPLEX = {"view_as_complex", "view_as_real", "complex", "polar", "angle", "_conj", "_conj_physical", "conj_physical"}
+NO_16_BITS = {*COMPLEX, "linalg_inv_ex"}
 MIXED = {"add", "sub", "mul", "div", "maximum", "minimum", "where", "cat", "stack", "copy"}
 LOOSE = {"sin": 3.0, "var": 2.4, "var_mean": 2.4, "native_layer_norm": 2.4}
 """How much more than the worst the bound of a function is that does not take all correlations into account."""
@@ -355,7 +363,7 @@ def test_every_rule_has_an_example() -> None:
 
 def dtypes_of(name: str, count: int) -> list[tuple[torch.dtype, ...]]:
     """Return dtypes for the operands of an example: all the same, and mixed where PyTorch computes with mixed ones."""
-    alike = [(dtype,) * count for dtype in (F32, F64, *(() if name in COMPLEX else (BF16, F16)))]
+    alike = [(dtype,) * count for dtype in (F32, F64, *(() if name in NO_16_BITS else (BF16, F16)))]
     return alike + [(F16, *(F32,) * (count - 1))] * (count > 1 and name in MIXED)
 
 

@@ -1,6 +1,7 @@
 """Readings of functions that order elements, look at windows, or write into tensors of their own."""
 
 import math
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -50,6 +51,22 @@ def by_slopes(x: Tensor) -> Tensor:
     return x * 2.0 ** (-8 * torch.arange(1, 10) / 9)
 
 
+def by_unpooling(x: Tensor) -> Tensor:
+    largest, at = functional.max_pool2d(x * 1.1, 2, return_indices=True)
+    return torch.zeros(2, 3, 24).scatter(-1, at.flatten(-2), largest.flatten(-2))
+
+
+def by_complex_quotient(a: Tensor, b: Tensor) -> Tensor:
+    return torch.view_as_real(torch.view_as_complex(a) / torch.view_as_complex(b))
+
+
+def by_index(x: Tensor, source: Tensor) -> Tensor:
+    with warnings.catch_warnings(action="ignore"):  # it may change, says PyTorch
+        return x.index_reduce(0, torch.tensor([0, 2, 0]), source, "mean")
+
+
+PLACES = torch.linspace(-1.2, 1.1, 2 * 3 * 7 * 2).reshape(2, 3, 7, 2)
+ROWS = torch.tensor([3, 0, 3, 1])
 FUNCTIONS: dict[str, tuple[Function, tuple[Tensor, ...]]] = {
     "sort": (lambda x: (x * 1.1).sort(0, descending=True).values, (drawn(5, 9),)),
     "median": (lambda x: (x / 3).median(-1).values, (drawn(5, 9),)),
@@ -66,7 +83,54 @@ FUNCTIONS: dict[str, tuple[Function, tuple[Tensor, ...]]] = {
     "average": (lambda x: functional.avg_pool2d(x, 3, 2, 1, count_include_pad=False), (drawn(2, 3, 7, 8),)),
     "average in one dimension": (lambda x: functional.avg_pool1d(x, 3, 1, 1), (drawn(2, 3, 8),)),
     "maximum": (lambda x: functional.max_pool2d(x * 1.1, 3, 2, 1), (drawn(2, 3, 7, 8),)),
+    "average, ends cut off": (lambda x: functional.avg_pool2d(x, 3, 2, 1, ceil_mode=True), (drawn(2, 3, 8, 6),)),
+    "average by a divisor": (lambda x: functional.avg_pool3d(x, 2, 1, divisor_override=3), (drawn(1, 2, 4, 3, 5),)),
+    "adaptive average": (lambda x: functional.adaptive_avg_pool2d(x, (None, 3)), (drawn(2, 3, 4, 7),)),
+    "maximum, ends cut off": (lambda x: functional.max_pool2d(x * 1.1, 2, 2, ceil_mode=True), (drawn(2, 3, 7, 5),)),
+    "maximum with gaps": (lambda x: functional.max_pool3d(x, 2, 1, 1, 2), (drawn(1, 2, 4, 3, 5),)),
+    "adaptive maximum": (lambda x: functional.adaptive_max_pool1d(x, 4), (drawn(2, 3, 10),)),
+    "maximum by index": (by_unpooling, (drawn(2, 3, 6, 4),)),
     "nearest": (lambda x: functional.interpolate(x, scale_factor=2), (drawn(2, 3, 4, 5),)),
+    "nearest centre": (lambda x: functional.interpolate(x, (3, 7), mode="nearest-exact"), (drawn(2, 3, 4, 5),)),
+    "linear": (lambda x: functional.interpolate(x, scale_factor=1.7, mode="linear"), (drawn(2, 3, 9),)),
+    "bilinear": (lambda x: functional.interpolate(x, (3, 11), mode="bilinear"), (drawn(2, 3, 5, 4),)),
+    "bilinear corners": (
+        lambda x: functional.interpolate(x, (3, 11), mode="bilinear", align_corners=True),
+        (drawn(2, 3, 5, 4),),
+    ),
+    "bicubic": (lambda x: functional.interpolate(x, (3, 11), mode="bicubic"), (drawn(2, 3, 5, 4),)),
+    "trilinear": (lambda x: functional.interpolate(x, scale_factor=2, mode="trilinear"), (drawn(1, 2, 3, 4, 2),)),
+    "area": (lambda x: functional.interpolate(x, (3, 2), mode="area"), (drawn(2, 3, 5, 4),)),
+    "sampled": (lambda x, g: functional.grid_sample(x, g, align_corners=False), (drawn(2, 3, 5, 4), PLACES)),
+    "sampled, kept inside": (
+        lambda x, g: functional.grid_sample(x, g, padding_mode="border", align_corners=True),
+        (drawn(2, 3, 5, 4), PLACES),
+    ),
+    "bags": (lambda w: functional.embedding_bag(ROWS, w, torch.tensor([0, 2, 2])), (drawn(6, 3),)),
+    "bags of weighted rows": (
+        lambda w, s: functional.embedding_bag(ROWS.reshape(1, 4), w, mode="sum", padding_idx=1, per_sample_weights=s),
+        (drawn(6, 3), drawn(1, 4)),
+    ),
+    "largest of bags": (lambda w: functional.embedding_bag(ROWS.reshape(2, 2), w, mode="max"), (drawn(6, 3),)),
+    "counts": (lambda w: torch.bincount(ROWS, w.detach() * 1.1, minlength=7) * w.sum(), (drawn(4),)),
+    "distances": (torch.cdist, (drawn(5, 3), drawn(4, 3, seed=3))),
+    "distances one by one": (lambda a, b: torch.cdist(a, b, p=1.0), (drawn(5, 3), drawn(4, 3, seed=3))),
+    "distances of pairs": (functional.pdist, (drawn(5, 3),)),
+    "segments": (lambda x: torch.segment_reduce(x, "mean", lengths=torch.tensor([2, 3])), (drawn(5, 3),)),
+    "reduced by index": (
+        by_index,
+        (drawn(5, 3), drawn(3, 3, seed=3)),
+    ),
+    "scaled by powers": (lambda x: torch.ldexp(x.detach() * 1.1, torch.arange(-3, 6)) * x, (drawn(5, 9),)),
+    "inverse": (lambda a: torch.linalg.inv(a + 4 * torch.eye(5)), (drawn(5, 5),)),
+    "triangular": (
+        lambda a, b: torch.linalg.solve_triangular(a, b, upper=False, unitriangular=True),
+        (drawn(2, 5, 5), drawn(2, 5, 3)),
+    ),
+    "solved": (lambda a, b: torch.linalg.solve(a + 4 * torch.eye(5), b), (drawn(5, 5), drawn(5))),
+    "transformed": (lambda x: torch.view_as_real(torch.fft.fft(x, dim=0, norm="ortho")), (drawn(130, 2),)),
+    "transformed back": (lambda x: torch.fft.irfft(torch.fft.rfft(x, n=12) * 2, n=9), (drawn(2, 9),)),
+    "complex quotient": (by_complex_quotient, (drawn(4, 2), drawn(4, 2, seed=3))),
     "depthwise": (
         lambda x, w: functional.conv1d(x, w, padding=3, groups=5)[..., :7],
         (drawn(2, 5, 7), drawn(5, 1, 4)),
@@ -207,9 +271,8 @@ def test_the_place_of_an_extreme_is_unsure_where_another_may_be_it(
 def test_an_order_of_what_was_given_has_no_error_in_another_dtype() -> None:
     """Of 17,000 in float16 nothing would be promised, as a result: its steps may have overflowed."""
     given: Any = Carried(ErrorNumber.exact(torch.tensor([1.0, 17000.0]).double(), torch.float16))
-    windows = given.reshape(1, 1, 1, 2)
     found: Any
-    for found in (given.sort().values, given.median(), functional.max_pool2d(windows, (1, 2))):
+    for found in (given.sort().values, given.median()):
         assert not found.float().number.error.any()
     assert carried([1.0, 17000.0], 0.5, torch.float16).sort().values.float().number.error.tolist() == [0.5, math.inf]
 

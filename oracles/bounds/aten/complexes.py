@@ -110,7 +110,9 @@ _paired(lambda a, b: a * b if isinstance(a, Complex) else b * a, aten.mul)
 
 def _quotient(a: Any, b: Any) -> Complex:
     if isinstance(b, Complex):
-        raise NoRule("a complex divisor")
+        size = b.real * b.real + b.imaginary * b.imaginary
+        product = _both(a, b) * Complex(b.real, -b.imaginary)
+        return Complex(elementary.quotient(product.real, size), elementary.quotient(product.imaginary, size))
     if isinstance(b, ErrorNumber):
         return Complex(elementary.quotient(a.real, b), elementary.quotient(a.imaginary, b))
     return Complex(a.real / b, a.imaginary / b)

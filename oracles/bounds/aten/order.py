@@ -96,6 +96,18 @@ def _median(func: Any, a: ErrorNumber, dim: int | None = None, keepdim: bool = F
     return value if dim is None else (value, index)
 
 
+@rule(aten.frexp)
+def _frexp(func: Any, a: ErrorNumber) -> Any:
+    """Return the mantissa, in [1/2, 1), and the exponent: unsure where the error reaches a power of two."""
+    mantissa, exponent = func(a.value)
+    if a.errorless:
+        return type(a)(mantissa, torch.zeros_like(mantissa), a.dtype), exponent
+    ends = [func(end)[1] for end in (a.value - a.error, a.value + a.error)]
+    unsure = (ends[0] != ends[1]) | (a.error >= a.value.abs()) & (a.error > 0)
+    error = torch.where(unsure, torch.inf, torch.ldexp(a.error, -exponent))
+    return type(a)(mantissa, error, a.dtype), Mask(exponent, unsure, exponent.dtype) if bool(unsure.any()) else exponent
+
+
 @rule(aten.argmax)
 def _argmax(func: Any, a: ErrorNumber, dim: int | None = None, keepdim: bool = False) -> Any:
     """Return the index of the first of the largest elements."""

@@ -123,7 +123,8 @@ def narrowed(number: ErrorNumber, dtype: torch.dtype) -> ErrorNumber:
         kept.whole = number.whole
         return kept
     widens = unit_roundoff(dtype) < unit_roundoff(number.dtype)
-    if (widens and not number.errorless) or (not widens and dtype == wide(dtype)):
+    held = number.dtype.itemsize == 1  # what overflowed in 8 bits has no bound since it was converted
+    if (widens and not number.errorless and not held) or (not widens and dtype == wide(dtype)):
         limit = ceiling(number.dtype if widens else dtype)
         beyond = number.value.isfinite() & (number.value.abs() + number.error > limit)
         if bool(beyond.any()):

@@ -12,11 +12,8 @@ import torch
 from torch import Tensor
 
 from mhc.oracles.bounds import elementary
-from mhc.oracles.bounds.aten.order import extreme, indices
 from mhc.oracles.bounds.aten.registry import DECOMPOSED, aten, narrowed, rule, wide, widened
 from mhc.oracles.bounds.error_number import ErrorNumber
-from mhc.oracles.bounds.mask import Mask
-from mhc.oracles.bounds.rounding import nan_to_inf
 
 
 def _each(value: Any, rank: int) -> list[int]:
@@ -165,100 +162,14 @@ DECOMPOSED[aten.convolution.default] = _convolution
 DECOMPOSED[aten.convolution_backward.default] = _convolution_backward
 
 
-def _window_of(kernel: Any, stride: Any, padding: Any) -> tuple[list[int], list[int], list[int]]:
-    sizes = _each(kernel, 2)
-    return sizes, _each(stride, 2) if stride else sizes, _each(padding, 2)
-
-
-def _counts(x: Tensor, kernel: list[int], stride: list[int], padding: list[int], padded: bool) -> Tensor:
-    """Return how many elements the mean of each window is over."""
-    ones = torch.ones(1, 1, *x.shape[-2:], dtype=wide(x.dtype), device=x.device)
-    ones = _padded(ones, padding, padding, float(padded))
-    return _windows(ones, kernel, stride, [1, 1]).sum((-1, -2))
-
-
-def _avg_pool(
-    x: Tensor,
-    kernel: Any,
-    stride: Any = (),
-    padding: Any = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-) -> Any:
-    """Return the mean of each window, as its sum divided by a count."""
-    if ceil_mode:
-        return NotImplemented
-    sizes, steps, sides = _window_of(kernel, stride, padding)
-    whole = x.to(wide(x.dtype)).reshape(-1, 1, *x.shape[-2:])
-    windows = _windows(_padded(whole, sides, sides), sizes, steps, [1, 1])
-    counts = _counts(x, sizes, steps, sides, count_include_pad) if divisor_override is None else divisor_override
-    means = windows.reshape(*windows.shape[:-2], -1).sum(-1) / counts
-    return means.reshape(*x.shape[:-2], *means.shape[-2:]).to(x.dtype)
-
-
-def _avg_pool_backward(
-    gradient: Tensor,
-    x: Tensor,
-    kernel: Any,
-    stride: Any,
-    padding: Any,
-    ceil_mode: bool,
-    count_include_pad: bool,
-    divisor_override: int | None,
-) -> Any:
-    """Return for each element the sum over its windows of the gradient divided by the count."""
-    if ceil_mode:
-        return NotImplemented
-    sizes, steps, sides = _window_of(kernel, stride, padding)
-    counts = _counts(x, sizes, steps, sides, count_include_pad) if divisor_override is None else divisor_override
-    each = gradient.to(wide(x.dtype)).reshape(-1, 1, *gradient.shape[-2:]) / counts
-    ones = torch.ones(1, 1, *sizes, dtype=each.dtype, device=x.device)
-    return _transposed(each, ones, x.shape[-2:], steps, sides, [1, 1], 1).reshape(x.shape).to(x.dtype)
-
-
-DECOMPOSED[aten.avg_pool2d.default] = _avg_pool
-DECOMPOSED[aten.avg_pool2d_backward.default] = _avg_pool_backward
-
-
-@rule(aten.max_pool2d_with_indices)
-def _max_pool(
-    func: Any, a: ErrorNumber, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
-) -> Any:
-    """Return the largest of each window, which lies between those of a - e and a + e, and its index."""
-    if ceil_mode or not (a.elementary or a.constant):
-        raise elementary.NoRule("windows that are cut off" if ceil_mode else f"windows of a {type(a).__name__}")
-    sizes, steps, sides = _window_of(kernel, stride, padding)
-    value, index = func(a.value, sizes, steps, sides, dilation)
-    if a.errorless or not bool((a.error > 0).any()):
-        return type(a)(value, torch.zeros_like(value), a.dtype, finite=a.finite, errorless=True), index
-    apart = [(func(end, sizes, steps, sides, dilation)[0] - value).abs() for end in (a.value - a.error, a.value + a.error)]
-    beyond = func(a.error, sizes, steps, sides, dilation)[0].isinf()
-    error = torch.where(beyond, torch.inf, nan_to_inf(torch.maximum(*apart)))
-    parts = [
-        _windows(_padded(part.reshape(-1, 1, *part.shape[-2:]), sides, sides, fill), sizes, steps, _each(dilation, 2))
-        for part, fill in ((a.value, -torch.inf), (a.error, 0.0))
-    ]
-    each, errors = (part.reshape(*part.shape[:-2], -1) for part in parts)
-    flat = type(a)(each, errors, a.dtype)
-    found = extreme(flat, -1, False)
-    unsure = found.unsure.reshape(index.shape) if isinstance(found, Mask) else torch.zeros_like(index, dtype=torch.bool)
-    return type(a)(value, error, a.dtype), indices(index, unsure)
-
-
-@rule(aten.max_pool2d_with_indices_backward)
-def _max_pool_backward(func: Any, gradient: ErrorNumber, a: ErrorNumber, *rest: Any) -> ErrorNumber:
-    """Return the sums of the gradients of the windows whose largest an element is."""
-    *window, index = rest
-    plain = index.value if isinstance(index, Mask) else index
-    total = elementary.gathered_sum(widened(gradient), lambda one: func(one, a.value, *window, plain))
-    if isinstance(index, Mask):  # another element of the window may get the gradient
-        unsure = index.unsure.flatten(-2).any(-1)[..., None, None].expand(total.shape)
-        total = total.lost(torch.where(unsure, torch.inf, 0.0))
-    return narrowed(total, gradient.dtype)
-
-
-@rule(aten.upsample_nearest2d_backward, aten.upsample_nearest1d_backward)
+@rule(
+    aten.upsample_nearest1d_backward,
+    aten.upsample_nearest2d_backward,
+    aten.upsample_nearest3d_backward,
+    aten._upsample_nearest_exact1d_backward,
+    aten._upsample_nearest_exact2d_backward,
+    aten._upsample_nearest_exact3d_backward,
+)
 def _upsample_backward(func: Any, gradient: ErrorNumber, *rest: Any) -> ErrorNumber:
     """Return the sums of the gradients of the copies of each element."""
     return narrowed(elementary.gathered_sum(widened(gradient), lambda one: func(one, *rest)), gradient.dtype)
