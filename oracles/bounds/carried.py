@@ -22,13 +22,6 @@ from mhc.oracles.bounds.mask import Mask
 
 _PURE = {torch.ops.aten.pow_.Scalar: "Tensor_Scalar"}
 """The overload that returns what an operation writes, where it has another name."""
-_REBINDING = {
-    torch.ops.aten.bitwise_and_,
-    torch.ops.aten.bitwise_or_,
-    torch.ops.aten.bitwise_xor_,
-    torch.ops.aten.logical_and_,
-}
-"""Operations of `&=`, `|=`, `^=`, and of autograd's gradient of a clamp: their result is used, and not what they write."""
 
 
 class UnreadableReference(Exception):
@@ -248,21 +241,16 @@ def _write(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     return target
 
 
-def _written_plainly(func: Any, target: Tensor, result: Any) -> Any:
-    """Write outcomes of comparisons into a plain tensor of booleans or integers, as they are where no rounding decides.
-
-    Where it may, return them as the new value of a name: Python gives it that of `mask &= other`.
-    """
+def _written_plainly(func: Any, target: Tensor, result: Any) -> Tensor:
+    """Write outcomes of comparisons that no rounding decides into a plain tensor of booleans or integers."""
     number = result.number if isinstance(result, Carried) else None
     if not isinstance(number, Mask):
         raise UnreadableReference(unreadable(func))
+    if bool(number.unsure.any()):
+        raise UnreadableReference(f"{unreadable(func)} (a comparison that rounding may decide)")
     with no_dispatch():
         target.copy_(number.value)
-    if not bool(number.unsure.any()):
-        return target
-    if func.overloadpacket not in _REBINDING:
-        raise UnreadableReference(f"{unreadable(func)} (a comparison that rounding may decide)")
-    return result
+    return target
 
 
 def unreadable(func: Any) -> str:

@@ -23,7 +23,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 COMPOSED: dict[Any, Callable[..., Any]] = {}
 
 
-class Composed(TorchFunctionMode):  # type: ignore[no-untyped-call]
+class Composed(TorchFunctionMode):
     """Calls the composition of a function in its place, where a carried tensor goes in."""
 
     def __torch_function__(
@@ -60,6 +60,12 @@ def constant(like: Tensor, value: Tensor, error: Tensor) -> Tensor:
 def _ldexp(x: Tensor, exponent: Tensor) -> Any:
     """Return x 2^exponent. Its gradient is not read: PyTorch 2.13 has 0 for it where an integer exponent is negative."""
     return NotImplemented if x.requires_grad else x * torch.pow(2.0, exponent)
+
+
+@composes(torch.clamp, Tensor.clamp, torch.clip, Tensor.clip)
+def _clamp(x: Tensor, min: Any = None, max: Any = None) -> Any:
+    """Limit to one end after the other: for both at once autograd writes one comparison into the other."""
+    return NotImplemented if min is None or max is None else x.clamp(min=min).clamp(max=max)
 
 
 @composes(torch.bincount, Tensor.bincount)
@@ -214,13 +220,13 @@ def _solve_triangular(
     part = (torch.triu if upper else torch.tril)(a)
     if unitriangular:
         part = torch.where(torch.eye(a.shape[-1], dtype=torch.bool, device=a.device), 1.0, part)
-    inverse = (torch.triu if upper else torch.tril)(torch.linalg.inv_ex(part).inverse)
+    inverse: Tensor = (torch.triu if upper else torch.tril)(torch.linalg.inv_ex(part).inverse)
     return inverse @ b if left else b @ inverse
 
 
 @composes(torch.linalg.solve)
 def _solve(a: Tensor, b: Tensor, *, left: bool = True, out: Any = None) -> Tensor:
-    inverse = torch.linalg.inv_ex(a).inverse
+    inverse: Tensor = torch.linalg.inv_ex(a).inverse
     vector = b.dim() == 1 or (b.dim() == a.dim() - 1 and b.shape == a.shape[:-1])
     columns = b.unsqueeze(-1) if vector else b
     product = inverse @ columns if left else columns @ inverse

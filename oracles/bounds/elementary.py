@@ -399,8 +399,12 @@ def logsumexp(a: ErrorNumber, dim: int, step: float = 0.0) -> ErrorNumber:
     if step:
         moved = moved - 2 * math.log1p(-step)  # of the exponentials and of the sum
         moved = moved + step * (rest + moved)
-    error = type(a)(value, torch.where(value.isfinite(), moved, 0.0), a.dtype)
-    return _certain(error, value, moved + unit_roundoff(a.dtype) * own, 2.0, magnitude(value), _holds_nan(a, dim))
+    finite, sure = value.isfinite(), None
+    if not bool(finite.all()):  # -infinity is sure of a row that is, infinity where nothing may be NaN or -infinity
+        doubt = (a.error > 0) & ((value < 0) | ~a.value.isfinite() | a.error.isinf())
+        sure = value.isinf() & ~doubt.any(dim, keepdim=True)
+    error = type(a)(value, torch.where(finite, moved, (a.error > 0).any().double()), a.dtype)
+    return _certain(error, value, moved + unit_roundoff(a.dtype) * own, 2.0, magnitude(value), _holds_nan(a, dim), sure)
 
 
 def _shares(a: ErrorNumber, dim: int, step: float = 0.0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -431,10 +435,19 @@ def _holds_nan(a: ErrorNumber, dim: int) -> Tensor:
     return (a.value.isnan() & (a.error == 0)).any(dim, keepdim=True)
 
 
-def _certain(a: ErrorNumber, value: Tensor, moved: Tensor, units: float | Tensor, size: Tensor, nan: Tensor) -> ErrorNumber:
-    """Return a result whose class is certain where it is finite, or must be NaN, or where nothing in a is in doubt."""
+def _certain(
+    a: ErrorNumber,
+    value: Tensor,
+    moved: Tensor,
+    units: float | Tensor,
+    size: Tensor,
+    nan: Tensor,
+    sure: Tensor | None = None,
+) -> ErrorNumber:
+    """Return a result whose class is certain where it is finite, must be NaN, is `sure`, or where nothing in a is in doubt."""
     doubt = bool((a.error > 0).any())
-    other = torch.where(nan & value.isnan(), 0.0, torch.inf if doubt else 0.0)
+    certain = nan & value.isnan() if sure is None else nan & value.isnan() | sure
+    other = torch.where(certain, 0.0, torch.inf if doubt else 0.0)
     moved = torch.where(value.isfinite(), nan_to_inf(moved), other)
     return a._rounded(value, moved, a.dtype, units=units, size=magnitude(size), finite=False)
 

@@ -496,7 +496,7 @@ class ErrorNumber:
 def _constant(number: float, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor, bool]:
     """Return a constant of the formula in float64, its error in `dtype`, its magnitude, and whether the error is 0."""
     value = torch.tensor(number, dtype=torch.float64)
-    error = (value.to(dtype).double() - value).abs()
+    error = (value.to(dtype).double() - value).abs() if math.isfinite(number) else torch.zeros((), dtype=torch.float64)
     return value, error, value.abs(), not error
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.utils._mode_utils import no_dispatch
 
-from mhc.oracles.bounds.aten.registry import wide
+from mhc.oracles.bounds.aten.registry import aten, wide
 from mhc.oracles.bounds.carried import Carried
 from mhc.oracles.bounds.composed import composes, constant
 from mhc.oracles.bounds.rounding import unit_roundoff
@@ -54,7 +54,7 @@ def _gathered(x: Tensor, windows: Sequence[_Window]) -> tuple[Tensor, Tensor]:
         valid = valid & spread(window.valid, at)
     lead = x.shape[: x.dim() - rank]
     flat = x.reshape(-1, *x.shape[x.dim() - rank :])
-    elements = torch.where(valid, flat[(slice(None), *places)], 0.0 if x.is_floating_point() else 0)
+    elements = torch.where(valid, aten.index(flat, [None, *places]), 0.0 if x.is_floating_point() else 0)
     if windows[0].weight is not None:
         elements = elements * _product(x, [(one.weight, one.error) for one in windows], spread)
     out = elements.shape[1 : 1 + rank]
@@ -273,7 +273,8 @@ def _may_count(weight: Tensor) -> Tensor:
     with no_dispatch():
         if not isinstance(weight, Carried):
             return weight.detach() != 0
-        return (weight.number.value != 0) | (weight.number.error > 0)
+        counts: Tensor = (weight.number.value != 0) | (weight.number.error > 0)
+        return counts
 
 
 @composes(functional.grid_sample)

@@ -8,13 +8,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from mhc.oracles.bounds.carried import Carried
 from mhc.oracles.bounds.error_number import ErrorNumber
 from mhc.oracles.bounds.mask import Mask
 from mhc.oracles.bounds.reading import read
 from tests.oracles.recorded import OPERANDS, Cases, operand
-from tests.oracles.test_aten_rules import BF16, F16, F32, F64, aten
+from tests.oracles.test_aten_rules import BF16, F16, F32, F64, aten, parts
 
 CLOSE = torch.tensor([[0.5, 0.52, -1.0, 2.0], [1.0, 1.0, 1.0, -3.0], [0.0, 4.0, 4.1, 0.0]], dtype=F64)
 OFF = torch.tensor([[0.01, 0.02, 0.0, 0.0], [0.0, 0.0, 0.0, 0.1], [0.0, 0.3, 0.0, 0.0]], dtype=F64)
@@ -365,6 +366,40 @@ def _outputs(function: Callable[..., Any], value: Tensor) -> Any:
     return read(function, [value], {}).outputs
 
 
+COMPOSED: Mapping[str, Callable[[Tensor], Any]] = {
+    # on images [2, 2, 3, 4]
+    "average": lambda x: functional.avg_pool2d(x, (3, 2), 2, 1, ceil_mode=True),
+    "adaptive average": lambda x: functional.adaptive_avg_pool2d(x, (2, 3)),
+    "largest": lambda x: functional.max_pool2d(x * 1.1, 2, return_indices=True),
+    "bilinear": lambda x: functional.interpolate(x, (5, 3), mode="bilinear"),
+    "bicubic": lambda x: functional.interpolate(x, scale_factor=1.5, mode="bicubic", align_corners=True),
+    "sampled": lambda x: functional.grid_sample(x, x[..., :2], align_corners=False),
+    "sampled, kept inside": lambda x: functional.grid_sample(x, x[..., :2], padding_mode="border", align_corners=True),
+    "bags": lambda x: functional.embedding_bag(torch.tensor([3, 0, 3]), x.reshape(12, 4), torch.tensor([0, 2])),
+    "distances": lambda x: torch.cdist(x[0, 0], x[1, 1]),
+    "distances of pairs": lambda x: functional.pdist(x[0, 0], 3.0),
+    "segments": lambda x: torch.segment_reduce(x[0, 0], "max", lengths=torch.tensor([1, 2])),
+    "triangular": lambda x: torch.linalg.solve_triangular(x[0, :, :, :3], x[1], upper=False, unitriangular=True),
+    "solved": lambda x: torch.linalg.solve(x[0, :, :, :3] + 4 * torch.eye(3), x[1]),
+    "quantised": lambda x: torch.fake_quantize_per_tensor_affine(x, 0.3, 1, -4, 3),
+    "transformed": lambda x: torch.view_as_real(torch.fft.rfft(x.flatten(2), norm="ortho")),
+}
+
+
+def compositions() -> Cases:
+    """Yield functions that are read as compositions, of values without errors and with them, and their gradients."""
+    value = torch.linspace(-1.3, 2.9, 48).reshape(2, 2, 3, 4)
+    for name, function in COMPOSED.items():
+        yield name, partial(_read, function, value)
+        yield f"{name}, with errors", partial(_read, lambda x, of=function: of(x * 0.3), value)
+
+
+def _read(function: Callable[..., Any], value: Tensor) -> Any:
+    plain = parts(function(value))
+    found = read(function, [value], {}, [torch.ones_like(plain[0])])
+    return (*found.outputs, *found.gradients)
+
+
 def strange() -> Cases:
     """Yield operations on zeros, or on numbers near the normal range, beside what is not finite."""
     zeros = torch.tensor([[0.0, 1.0, 0.0], [0.5, 0.0, 0.0], [0.0, 0.0, 0.0]], dtype=F64)
@@ -389,5 +424,5 @@ def strange() -> Cases:
 
 SECTIONS: Mapping[str, Callable[[], Cases]] = {
     **{f"composed, {kind}": partial(composed, kind) for kind in OPERANDS},
-    **{"decided": decided, "made": made, "strange": strange},
+    **{"compositions": compositions, "decided": decided, "made": made, "strange": strange},
 }

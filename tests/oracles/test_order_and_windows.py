@@ -443,3 +443,60 @@ def test_what_is_computed_of_integers_has_the_error_of_its_function() -> None:
     u = 2.0**-24
     assert quotient.error.tolist() == pytest.approx([u / 3, 2 * u / 3, u], rel=1e-3), "adding 0 rounds nothing"
     assert root.error[2] == pytest.approx(9 * u * 3**0.5, rel=1e-3)
+
+
+def test_an_order_beside_a_nan_is_as_unsure_as_without_it() -> None:
+    def best(x: Tensor) -> Tensor:
+        return torch.sigmoid(x).topk(2).indices
+
+    for row in ([0.0, math.nan, 0.0, 0.0], [0.0, 5.0, 0.0, 0.0]):
+        (found,) = read(best, [torch.tensor([row])], {}).outputs
+        assert isinstance(found, Mask)
+        assert found.unsure.tolist() == [[False, True]]
+    (found,) = read(best, [torch.tensor([[0.0, math.nan, 1.0, 0.0]])], {}).outputs
+    assert found.tolist() == [[1, 2]]
+
+
+def test_an_infinity_that_is_filled_in_is_certain() -> None:
+    hidden = torch.tensor([[True, False], [True, True]])
+
+    def filled(x: Tensor) -> tuple[Tensor, Tensor]:
+        scores = (x * 1.1).masked_fill(hidden, -math.inf)
+        return scores, scores.logsumexp(-1)
+
+    scores, total = read(filled, [torch.ones(2, 2)], {}).outputs
+    assert scores.value.tolist() == [[-math.inf, 1.1], [-math.inf, -math.inf]]
+    assert (scores.error > 0).tolist() == [[False, True], [False, False]]
+    assert total.value[1].isinf()
+    assert (0 < total.error[0] < 1e-5, float(total.error[1])) == (True, 0.0)
+
+
+def test_a_mask_takes_an_outcome_that_rounding_does_not_decide() -> None:
+    def kept(x: Tensor, least: Tensor) -> Tensor:
+        mask = torch.tensor([True, True, False])
+        mask &= x * 1.1 >= least
+        return torch.where(mask, x, 0.0)
+
+    (found,) = read(kept, [torch.ones(3), torch.tensor([2.0, 0.5, 0.5])], {}).outputs
+    assert (found.value.tolist(), found.error.tolist()) == ([0.0, 1.0, 0.0], [0.0] * 3)
+    with pytest.raises(UnreadableReference, match="a comparison that rounding may decide"):
+        read(kept, [torch.ones(3), torch.tensor([2.0, 0.5, 1.1])], {})
+
+
+def test_the_gradient_of_a_clamp_is_in_doubt_where_one_end_is() -> None:
+    """Autograd writes the outcome at the upper end into that at the lower one, which is certain."""
+    (gradient,) = read(lambda x: (x * 1.1).clamp(-9.0, 1.1), [torch.tensor([1.0, 2.0])], {}, [torch.ones(2)]).gradients
+    assert gradient is not None
+    assert (float(gradient.error[0]) >= 1.1, float(gradient.error[1])) == (True, 0.0)
+
+
+def test_what_is_held_in_8_bits_has_a_bound_up_to_the_largest_element() -> None:
+    def scaled(x: Tensor) -> Tensor:
+        scale = x.abs().amax(-1, keepdim=True) / 448.0
+        return (x / scale).to(torch.float8_e4m3fn).float() * scale
+
+    numbers = torch.tensor([[1.0, 0.9, 0.5, 0.26, 0.24, 0.1]])
+    (found,) = read(scaled, [numbers], {}).outputs
+    assert bool((found.error <= 0.07 * numbers).all())
+    (beyond,) = read(lambda x: x.to(torch.float8_e4m3fn).float(), [torch.tensor([460.0, 470.0])], {}).outputs
+    assert beyond.error.isinf().tolist() == [False, True]

@@ -9,6 +9,7 @@ from mhc.oracles import bounds
 from mhc.oracles.bounds import (
     addends,
     carried,
+    composed,
     deviation_number,
     elementary,
     error_number,
@@ -23,11 +24,12 @@ from mhc.oracles.bounds import (
     reassociation,
     recurrence,
     repeated_terms,
+    resampled,
     rounding,
     sampled_number,
     underflow_number,
 )
-from mhc.oracles.bounds.aten import arithmetic, choices, complexes, moves, order, registry, sums, windows
+from mhc.oracles.bounds.aten import arithmetic, choices, complexes, moves, order, registry, solves, sums, windows
 from tests.oracles import recorded
 
 FIGURES: recorded.Figures = json.loads(recorded.FILE.read_text(encoding="utf-8"))
@@ -38,6 +40,7 @@ SECTIONS = recorded.sections()
 PLAIN = (
     addends,
     carried,
+    composed,
     elementary,
     later,
     made,
@@ -50,10 +53,11 @@ PLAIN = (
     reassociation,
     recurrence,
     repeated_terms,
+    resampled,
     rounding,
 )
 NUMBERS = (deviation_number, error_number, sampled_number, underflow_number)
-RULES = (arithmetic, choices, complexes, moves, order, registry, sums, windows)
+RULES = (arithmetic, choices, complexes, moves, order, registry, solves, sums, windows)
 _NUMBER = re.compile(r"-?\d[\d.]*(?:e[-+]\d+)?")
 
 
@@ -132,6 +136,10 @@ def test_windows_of_operands_that_are_not_finite_allow_what_is_recorded() -> Non
 
 def test_what_rounding_decides_is_unsure_where_recorded() -> None:
     check("decided")
+
+
+def test_compositions_allow_what_is_recorded() -> None:
+    check("compositions")
 
 
 def test_tensors_that_a_function_makes_have_the_recorded_errors() -> None:

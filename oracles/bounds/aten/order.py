@@ -39,7 +39,8 @@ def _ranked(a: ErrorNumber, dim: int, *, descending: bool, stable: bool) -> tupl
         return torch.zeros((), dtype=torch.int64), torch.zeros((), dtype=torch.bool)
     _, index = torch.sort(a.value, stable=True, dim=dim, descending=descending)
     sign = -1.0 if descending else 1.0
-    value, error = (sign * a.value).gather(dim, index), a.error.gather(dim, index)
+    ordered = a.value.nan_to_num(nan=torch.inf, posinf=torch.inf, neginf=-torch.inf)  # NaN counts as larger than all others
+    value, error = (sign * ordered).gather(dim, index), a.error.gather(dim, index)
     if value.shape[dim] < 2:
         return index, torch.zeros_like(index, dtype=torch.bool)
     low, high = value - error, value + error
