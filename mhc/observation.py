@@ -30,7 +30,7 @@ from mhc.overlap import shared
 from mhc.placement import Placed, fetch, place, rewrite
 from mhc.precision import float32_matmuls
 from mhc.stream_order import Stream, call_late
-from mhc.triton_interpreter import prepared
+from mhc.triton_interpreter import VARIABLE, prepared
 
 
 class ContractError(TypeError):
@@ -368,11 +368,12 @@ def _run(
 ) -> Mapping[str, Tensor | None]:
     schedule = inputs.case.schedules.get(implementation.name)
     keywords = implementation.keywords(inputs.case.scalars, schedule)
-    config = implementation.config(schedule)
+    config, interpreted = implementation.config(schedule), implementation.env.get(VARIABLE) == "1"
     early: Sequence[Tensor | None] = ()
     changes: list[Change] = []
     try:
-        with float32_matmuls(inputs.device.type), prepared(config), unchanged(stage, inputs.device.type) as changes:
+        ready = prepared(config, needed=interpreted)
+        with float32_matmuls(inputs.device.type), ready, unchanged(stage, inputs.device.type) as changes:
             start = time.perf_counter()
             with _one_process(f"{implementation.place}{implementation.name}.{stage}"):
                 if stream is None:

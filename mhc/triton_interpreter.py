@@ -14,11 +14,12 @@ Compiled, an argument that is a Python float is a float32 scalar. The interprete
 takes. Any other function or dtype raises.
 """
 
+import importlib
 import os
 import sys
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from types import ModuleType
 from typing import Any
 
@@ -30,6 +31,8 @@ from mhc.triton_quick import quick
 
 _INTERPRETER, _AUTOTUNER = "triton.runtime.interpreter", "triton.runtime.autotuner"
 _LIBDEVICE = "triton.language.extra.libdevice"
+VARIABLE = "TRITON_INTERPRET"
+"""The environment variable: 1 before Triton is imported, and kernels run in the interpreter."""
 _COMPUTED: dict[str, Callable[[Any], Any]] = {
     "rsqrt": lambda x: np.reciprocal(np.sqrt(x)),
     **{one: getattr(np, one) for one in ("sqrt", "tanh", "exp", "exp2", "expm1", "log", "log1p", "sin", "cos")},
@@ -42,11 +45,18 @@ _begun = 0
 
 
 @contextmanager
-def prepared(config: int | None = None) -> Iterator[None]:
+def prepared(config: int | None = None, *, needed: bool = False) -> Iterator[None]:
     """Prepare Triton's interpreter for the block, if it is loaded, and pin the config of autotuned kernels.
 
     What a release of Triton does in another way is left as it is.
+
+    Args:
+        needed: the block runs kernels in the interpreter, which is loaded first: the block may be the first to import it.
     """
+    if needed and os.environ.get(VARIABLE) == "1":
+        with suppress(ImportError):  # which the block raises too
+            for name in (_AUTOTUNER, _INTERPRETER):
+                importlib.import_module(name)
     interpreter: Any = sys.modules.get(_INTERPRETER)
     autotuner: Any = getattr(sys.modules.get(_AUTOTUNER), "Autotuner", None)
     if autotuner is None:

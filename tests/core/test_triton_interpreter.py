@@ -5,10 +5,13 @@
 
 import importlib
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -226,6 +229,56 @@ def test_an_autotuned_kernel_has_one_config_for_each_key(interpreter: Any) -> No
             tuned[(0,)](torch.ones(12), torch.ones(12), size)
             assert taken.setdefault(size, tuned.best_config) is tuned.best_config, "the same each time"
     assert {*taken.values()} == {*CONFIGS}, "and all of them come up"
+
+
+def test_an_autotuned_kernel_runs_whose_module_the_first_call_imports(tmp_path: Path) -> None:
+    """And an implementation that does not ask for the interpreter does not import it."""
+    (tmp_path / "late_kernel.py").write_text(LATE_KERNEL)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path]), "TRITON_INTERPRET": "1"}
+    run = subprocess.run([sys.executable, "-c", FIRST_CALLS], env=environment, capture_output=True, text=True, check=False)
+    assert (run.stdout.splitlines(), run.returncode) == (["None False", "None True"], 0), run.stderr
+
+
+LATE_KERNEL = """
+import triton
+import triton.language as tl
+
+@triton.autotune([triton.Config({"BLOCK": 64}), triton.Config({"BLOCK": 128})], key=["n"])
+@triton.jit
+def copy(x, y, n, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(y + at, tl.load(x + at, mask=at < n), mask=at < n)
+"""
+FIRST_CALLS = """
+import sys
+
+import torch
+
+from mhc import Implementation, operator
+from mhc.case import default_case
+from mhc.inputs import materialise
+from mhc.observation import observe
+
+
+@operator(x="[T]", T=(1, 64))
+def copied(x):
+    return x.clone()
+
+
+def forward(x):
+    from late_kernel import copy
+
+    y = torch.empty_like(x)
+    copy[(1,)](x, y, x.numel())
+    return y
+
+
+plain = Implementation(name="plain", operator=copied, forward=torch.clone)
+late = Implementation(name="late", operator=copied, forward=forward, env={"TRITON_INTERPRET": "1"})
+inputs = materialise(default_case(operator=copied.name, dtype="float32", T=7), "cpu")
+for one in (plain, late):
+    print(observe(one, inputs, {}).failure, "triton" in sys.modules)
+"""
 
 
 def test_without_it_an_autotuned_kernel_does_not_run(interpreter: Any) -> None:
