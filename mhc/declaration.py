@@ -197,12 +197,17 @@ class Backward:
 
     Only floating-point inputs are differentiated, and only the differentiable outputs have an upstream gradient.
     The function may write into the inputs that `mutates` names.
+
+    In some cases a differentiable output depends on no input that requires a gradient, as where an optional one is absent;
+    its upstream gradient is not used then. Where `function` is an implementation, the operator's own forward, `reference`,
+    says whether it is such a case: any other output that requires no gradient is an error.
     """
 
     function: Callable[..., Any]
     inputs: Sequence[TensorSpec]
     outputs: Sequence[TensorSpec]
     mutates: Collection[str] = ()
+    reference: Callable[..., Sequence[Any]] | None = None
 
     def __call__(self, *tensors: Tensor | None, **scalars: Any) -> tuple[Tensor | None, ...]:
         if not any(spec.differentiable for spec in self.inputs) or not any(spec.differentiable for spec in self.outputs):
@@ -228,15 +233,17 @@ class Backward:
                 given[name] = leaves[name].clone() if name in leaves else None
             results = _tuple(self.function(*(given[spec.name] for spec in self.inputs), **scalars))
         ends = [(spec.name, one) for spec, one in zip(self.outputs, results, strict=True) if spec.differentiable]
+        independent = {name for name, one in ends if not one.requires_grad}
+        if independent and not use.constant:  # an output may depend on the constant inputs alone
+            independent &= self._independent(leaves, scalars)
         used = [
             (one, upstream)
             for (name, one), upstream in zip(ends, tensors[len(required) : end], strict=True)
-            # an output may depend on the constant inputs alone
-            if name != use.unused and (one.requires_grad or not use.constant)
+            if name != use.unused and name not in independent
         ]
         gradients: dict[str, Tensor | None] = {}
         for keep in (True, False) if use.retained else (False,):
-            if used:
+            if used and wanted:
                 found = torch.autograd.grad(
                     [one for one, _ in used],
                     [leaves[name] for name in wanted],
@@ -246,6 +253,14 @@ class Backward:
                 )
                 gradients = dict(zip(wanted, found, strict=True))
         return (*results, *(gradients.get(spec.name) for spec in self.inputs if spec.differentiable))
+
+    def _independent(self, leaves: Mapping[str, Tensor], scalars: Mapping[str, Any]) -> set[str]:
+        """Return the outputs that need not depend on an input that requires a gradient."""
+        if self.reference is None:
+            return {spec.name for spec in self.outputs}
+        with torch.enable_grad():
+            results = self.reference(*(leaves.get(spec.name) for spec in self.inputs), **scalars)
+        return {spec.name for spec, one in zip(self.outputs, results, strict=True) if not one.requires_grad}
 
 
 def _tuple(value: Any) -> tuple[Any, ...]:

@@ -146,7 +146,7 @@ class Implementation:
             object.__setattr__(self, "forward", (Inference if differentiable else InTuple)(self.function))
             if differentiable:
                 table = self.table
-                backward = Backward(self.function, table.inputs, table.outputs, table.mutates)
+                backward = Backward(self.function, table.inputs, table.outputs, table.mutates, table.forward)
                 object.__setattr__(self, "backward", backward)
                 object.__setattr__(self, "aliases", (*self.aliases, *_of_autograd(table)))
             object.__setattr__(self, "recomputes_forward", True)

@@ -86,8 +86,12 @@ def read(
     outputs = tuple(results) if isinstance(results, (list, tuple)) else (results,)
     leaves = [one for at, one in enumerate(given) if isinstance(one, Carried) and at not in constant]
     gradients: list[ErrorNumber | None] = [None] * len(given)
-    pairs = [(one, gradient) for one, gradient in zip(outputs, upstream, strict=False) if gradient is not None]
-    if pairs:
+    pairs = [
+        (one, gradient)
+        for one, gradient in zip(outputs, upstream, strict=False)
+        if gradient is not None and one.requires_grad  # in this case it may depend on no input that has a gradient
+    ]
+    if pairs and leaves:
         weights = [carried(gradient, requires_grad=False) for _, gradient in pairs]
         found = torch.autograd.grad([one for one, _ in pairs], leaves, weights, allow_unused=True)
         by_leaf = {

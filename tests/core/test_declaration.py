@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from mhc import (
 from mhc.declaration import Backward, InTuple
 from mhc.fuzz.check.check import check
 from mhc.fuzz.check.level import Level
-from mhc.operator import OPERATORS, Role
+from mhc.operator import OPERATORS, Operator, Role
 from mhc.oracles.bound import tolerances
 from mhc.oracles.verdict import Status
 
@@ -255,6 +255,48 @@ def test_a_derived_backward_leaves_its_arguments_and_says_what_does_not_depend()
         overwrites, declared_pair.inputs, [replace(one, differentiable=False) for one in declared_pair.outputs]
     )
     assert nothing(x, w) == ()
+
+
+@operator(x="[T, D] storage constant", z="[T, D] storage optional", T=(1, 40))
+def gated_if_there(x: Tensor, z: Tensor | None) -> Tensor:
+    return x.clone() if z is None else x * z
+
+
+@operator(x="[T, D] storage", first="[T, D] storage optional", T=(1, 40))
+def sums_from(x: Tensor, first: Tensor | None) -> tuple[Tensor, Tensor]:
+    before = torch.zeros_like(x) if first is None else first.clone()
+    return before, before + x
+
+
+@operator(x="[T] storage", T=(1, 40))
+def sums_before(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Of one token, the sum before it is 0 and depends on nothing."""
+    return torch.zeros_like(x) if len(x) == 1 else x.cumsum(0) - x, x.clone()
+
+
+@pytest.mark.parametrize(
+    ("table", "sizes", "absent"),
+    [
+        (gated_if_there, {"T": 3, "D": 4}, {"z"}),
+        (gated_if_there, {"T": 3, "D": 4}, set()),
+        (sums_from, {"T": 3, "D": 4}, {"first"}),
+        (sums_from, {"T": 3, "D": 4}, set()),
+        (sums_before, {"T": 1}, set()),
+        (sums_before, {"T": 5}, set()),
+    ],
+)
+def test_an_output_may_depend_on_no_input_in_some_cases(table: Operator, sizes: dict[str, int], absent: set[str]) -> None:
+    """Its upstream gradient is not used there; an implementation that cannot be differentiated otherwise is wrong."""
+    right = Implementation(name="right", operator=table, function=table.function)
+    wrong = Implementation(name="wrong", operator=table, function=lambda *given: detached(table.forward(*given)))
+    case = default_case(operator=table.name, dtype="float32", absent=frozenset(absent), **sizes)
+    assert not check(right, case, "cpu", Level.CLEAN).failures
+    differentiable = any(one is not None for one in reference(materialise(case)).gradients.values())
+    assert {one.oracle for one in check(wrong, case, "cpu").failures} == ({"liveness"} if differentiable else set())
+
+
+def detached(results: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    return tuple(one.detach() for one in results)
 
 
 def test_a_single_result_may_be_returned_by_itself() -> None:
