@@ -5,12 +5,13 @@ optional tensors are run; the gate fails where one of them returns it. Nothing e
 """
 
 import functools
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 
 from mhc.case import Case, default_case
 from mhc.inputs import materialise
 from mhc.observation import Observation
-from mhc.operator import STORAGE_DTYPES, Operator
+from mhc.operator import STORAGE_DTYPES, Axis, Operator
 from mhc.oracles.trial import Gate, Plan, Run, Trial, results
 from mhc.oracles.verdict import Verdict, failed, not_applicable, passed
 from mhc.reference import reference
@@ -19,6 +20,8 @@ NAME = "presence"
 
 _SIZES = (1, 8, 33)
 """Of all axes at once, where the operator has no `probe_sizes`."""
+_MOST = 4096
+"""The largest product of the sizes of all axes: in an interpreter a kernel may take a millisecond for each row."""
 
 
 def simplest(trial: Trial) -> Plan | list[Verdict]:
@@ -75,7 +78,20 @@ def _shapes(table: Operator) -> Sequence[Mapping[str, int]]:
     """Return the sizes of the axes of the probes, simplest first."""
     if table.probe_sizes:
         return table.probe_sizes
-    return [{axis.name: min(max(size, axis.least), axis.most) for axis in table.axes} for size in _SIZES]
+    return [shape for size in _SIZES for shape in reversed([*_spread(table.axes, size)])]
+
+
+def _spread(axes: Sequence[Axis], size: int) -> Iterator[Mapping[str, int]]:
+    """Yield shapes within `_MOST`, in one of which each axis has a size, if its range allows it; the last axes first."""
+    wanted = {axis.name: min(max(size, axis.least), axis.most) for axis in axes}
+    left = [axis.name for axis in reversed(axes)]
+    while left:
+        shape = {axis.name: min(max(1, axis.least), axis.most) for axis in axes}
+        for name in (*left, *(one for one in reversed(wanted) if one not in left)):
+            room = _MOST // max(1, math.prod(others for one, others in shape.items() if one != name))
+            shape[name] = max(shape[name], min(wanted[name], room))
+        yield shape
+        left = [name for name in left[1:] if shape[name] < wanted[name]]
 
 
 @functools.lru_cache(maxsize=64)

@@ -115,6 +115,26 @@ def test_probes_of_an_operator_without_any_of_its_own(table: Operator, shapes: l
         assert told.message.endswith(f"and is returned for T = {shape[0]}, D = {shape[1]}, float32")
 
 
+@operator(x="[*B, D] float32", w="[D] float32")
+def weighted_rows(x: Tensor, w: Tensor) -> Tensor:
+    return x * w.sum()
+
+
+def test_probes_of_many_axes_are_small_and_each_axis_is_large_in_one() -> None:
+    asked: dict[tuple[int, ...], None] = {}
+    register(weighted_rows)
+    case = default_case(operator=weighted_rows.name, dtype="float32", B0=2, D=3)
+
+    def never(shape: tuple[int, ...]) -> bool:
+        asked[shape] = None
+        return False
+
+    assert not found(sometimes(weighted_rows, never), case)
+    assert [*asked] == [(2, 3), (1, 1, 1, 1), (8, 8, 8, 8), (33, 33, 1, 3), (1, 3, 33, 33)]
+    for at in range(4):
+        assert found(sometimes(weighted_rows, lambda shape, at=at: shape[at:][:1] > (32,)), case)  # type: ignore[misc]
+
+
 def test_what_must_be_none_is_not_missing() -> None:
     assert {one.status for one in verdicts(MANUAL, BARE)} == {Status.PASS}
 
