@@ -34,6 +34,14 @@ def read(text: str) -> DrawnCase:
         raise CaseError("case", str(error)) from error
 
 
+def name_of(text: str) -> str:
+    """Return the id of a case from its JSON, or why it cannot be read, as after a change of the file that declares it."""
+    try:
+        return read(text).id
+    except (ValueError, RecursionError) as error:
+        return f"a case that cannot be read ({error})"
+
+
 def from_document(document: object) -> DrawnCase:
     """Read a case from JSON values, as `read` does."""
     if isinstance(document, Mapping) and "body" in document:

@@ -13,8 +13,9 @@ import pytest
 from click.testing import CliRunner, Result
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
-from mhc import default_case
+from mhc import default_case, operator
 from mhc.fuzz.campaign.store import FILE, Store, StoreError
 from mhc.fuzz.campaign.store_validation import check_to_go_on
 from mhc.fuzz.cli.main import main
@@ -23,6 +24,7 @@ from mhc.fuzz.report import Run, markdown, read
 from mhc.fuzz.report.junit import junit
 from mhc.fuzz.report.page import page
 from mhc.fuzz.worker.protocol import Checked
+from mhc.operator import register
 from tests.support.mutated import mutated
 from tests.support.report_stores import document, night, reduction
 
@@ -232,6 +234,28 @@ def test_what_is_in_hand_is_shown_whatever_it_is(case: str, tmp_path: Path) -> N
     path = made(tmp_path)
     edited(path, 'UPDATE hand SET "case" = ?', values=(case,))
     assert fuzz("report", tmp_path).exit_code == 1
+
+
+@operator(x="[T]", T=(1, 40))
+def declared_before(x: Tensor) -> Tensor:
+    return x * 2
+
+
+def test_a_case_that_is_declared_otherwise_now_is_shown(tmp_path: Path) -> None:
+    """A file was changed while its kernels were tested: a worker that started later has drawn the case of a fault."""
+    register(declared_before)
+    case = default_case(operator="declared_before").json.replace('"most":40', '"most":50')
+    made(tmp_path)
+    fault = {"implementation": "manual", "message": "CaseError", "trace": "", "case": case, "seen": 2, "at": 1.0}
+    unfinished = {"implementation": "manual", "doing": "judging", "seconds": 1.0, "case": case}
+    with closing(Store(tmp_path / FILE)) as store:
+        store.set_meta(faults=[fault], unfinished=[unfinished])
+    told = fuzz("report", tmp_path)
+    assert told.exit_code == 3
+    what = "a case that cannot be read (case: operator: 'declared_before' is declared otherwise now)"
+    shown = (tmp_path / "summary.md").read_text(encoding="utf-8")
+    assert f"- manual: CaseError; {what}; 2 times" in shown
+    assert f"- manual: judging {what} for 1 s" in shown
 
 
 def test_a_finding_on_what_the_run_does_not_check_is_not_made_smaller(tmp_path: Path) -> None:

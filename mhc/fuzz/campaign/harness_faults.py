@@ -34,7 +34,7 @@ class FaultRecord:
     @property
     def line(self) -> str:
         """Return the fault with its case and its count, on one line."""
-        case = "" if self.case is None else f"; {drawn_case.read(self.case).id}"
+        case = "" if self.case is None else f"; {drawn_case.name_of(self.case)}"
         return f"{self}{case}" + (f"; {self.seen} times" if self.seen > 1 else "")
 
     @property

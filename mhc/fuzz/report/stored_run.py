@@ -101,7 +101,7 @@ class Unfinished:
     case: str | None
 
     def __str__(self) -> str:
-        case = "" if self.case is None else f" {drawn_case.read(self.case).id}"
+        case = "" if self.case is None else f" {drawn_case.name_of(self.case)}"
         return f"{self.implementation}: {self.doing}{case} for {duration(self.seconds)}"
 
 
