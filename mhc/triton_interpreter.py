@@ -12,6 +12,8 @@ Compiled, an argument that is a Python float is a float32 scalar. The interprete
 `.to`; here it is a float32 scalar too, unless the kernel annotates a parameter as `tl.float64`. Functions of
 `triton.language.extra.libdevice` are stubs that return None there; here NumPy computes some, in the dtypes that the compiler
 takes. Any other function or dtype raises.
+
+A launch replaces functions of `triton.language`; here also those that a module has taken by name, as in `cast = tl.cast`.
 """
 
 import importlib
@@ -67,7 +69,7 @@ def prepared(config: int | None = None, *, needed: bool = False) -> Iterator[Non
     if patch is not None and hasattr(interpreter, "_LangPatchScope"):
         floats = _Floats(interpreter)
         once = _once(patch, interpreter._LangPatchScope, interpreter.tl)
-        interpreter._patch_lang = floats.with_annotations(_with_libdevice(once, interpreter))
+        interpreter._patch_lang = floats.with_annotations(_with_globals(once, interpreter))
         if convert is not None:
             interpreter._implicit_cvt = floats.with_scalars(convert)
     try:
@@ -181,31 +183,47 @@ class _Floats:
         return converted
 
 
-def _with_libdevice(patch: Callable[[Any], Any], interpreter: Any) -> Callable[[Any], Any]:
-    """Return `_patch_lang` of the interpreter, which also replaces libdevice's stubs in the globals of a function."""
+def _with_globals(patch: Callable[[Any], Any], interpreter: Any) -> Callable[[Any], Any]:
+    """Return `_patch_lang` of the interpreter, which also replaces what a function's module has taken by name.
 
-    without = set[int]()  # modules that import none of it
+    These are libdevice's stubs, and functions of `triton.language`, as in `cast = tl.cast`, which a launch replaces there.
+    """
+    language = interpreter.tl
+    places = {
+        id(value): (module, name)
+        for module in (language.math, language)
+        for name, value in vars(module).items()
+        if callable(value)
+    }
+    taken: dict[int, dict[str, Any]] = {}  # by the id of a module's globals
+
+    def replaced(one: Any) -> Any:
+        return getattr(*places[id(one)]) if id(one) in places else _Computed(one, interpreter)
 
     def patch_lang(function: Any) -> Any:
         scope, names = patch(function), function.__globals__
-        if id(names) in without:
+        if id(names) not in taken:
+            taken[id(names)] = {name: one for name, one in names.items() if id(one) in places or _is_stub(one)}
+        now = {name: replaced(one) for name, one in taken[id(names)].items() if names.get(name) is one}
+        before = {name: names[name] for name, one in now.items() if names[name] is not one}
+        if not before:
             return scope
-        stubs = {name: one for name, one in names.items() if getattr(one, "__module__", "") == _LIBDEVICE}
-        stubs |= {name: one for name, one in names.items() if isinstance(one, ModuleType) and one.__name__ == _LIBDEVICE}
-        if not stubs:
-            without.add(id(names))
-            return scope
-        names.update({name: _Computed(one, interpreter) for name, one in stubs.items()})
+        names.update({name: now[name] for name in before})
         restore = scope.restore
 
         def restore_all() -> None:
-            names.update(stubs)
+            names.update(before)
             restore()
 
         scope.restore = restore_all
         return scope
 
     return patch_lang
+
+
+def _is_stub(one: Any) -> bool:
+    """Return whether something is a function of libdevice, or the module with all of them."""
+    return getattr(one, "__module__", "") == _LIBDEVICE or (isinstance(one, ModuleType) and one.__name__ == _LIBDEVICE)
 
 
 class _Computed:

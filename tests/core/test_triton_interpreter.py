@@ -315,6 +315,34 @@ def rooted(x_ptr, y_ptr, at: tl.constexpr):
     tl.store(y_ptr, rsqrt(x) + libdevice.tanh(x) if at == 0 else libdevice.erf(x))
 
 
+taken_cast, taken_range, taken_exp = tl.cast, tl.static_range, tl.math.exp
+
+
+@triton.jit
+def _taken(v):
+    return taken_exp(rsqrt(taken_cast(v, tl.float32)))
+
+
+@triton.jit
+def by_names(x_ptr, y_ptr):
+    y = 0.0
+    for _ in taken_range(2):
+        y += _taken(taken_cast(tl.load(x_ptr), tl.float32))
+    tl.store(y_ptr, y)
+
+
+def test_functions_that_a_module_has_taken_by_name_are_computed_in_each_launch(interpreter: Any) -> None:
+    x, y = torch.tensor([4], dtype=torch.int32), torch.zeros(1)
+    cast = tl.cast
+    with prepared():
+        for _ in range(2):
+            by_names[(1,)](x, y.zero_())
+            assert y.item() == pytest.approx(2 * 1.6487213)
+    assert (taken_cast, taken_range, tl.cast) == (cast, tl.static_range, cast), "what was taken is restored"
+    with pytest.raises(interpreter.InterpreterError, match="constexpr"):
+        by_names[(1,)](x, y)
+
+
 def test_a_float_argument_is_a_scalar_of_float32(interpreter: Any) -> None:
     y = torch.zeros(1, dtype=torch.float64)
     with prepared():
