@@ -444,7 +444,7 @@ def _certain(
     nan: Tensor,
     sure: Tensor | None = None,
 ) -> ErrorNumber:
-    """Return a result whose class is certain where it is finite, must be NaN, is `sure`, or where nothing in a is in doubt."""
+    """Return a result whose class is certain where it is finite, must be NaN, is `sure`, or if nothing is in doubt."""
     doubt = bool((a.error > 0).any())
     certain = nan & value.isnan() if sure is None else nan & value.isnan() | sure
     other = torch.where(certain, 0.0, torch.inf if doubt else 0.0)
