@@ -12,7 +12,8 @@ from types import MappingProxyType
 
 from mhc.implementation import Implementation, ImplementationError
 
-_CHECKOUTS = ("flaggems", "megatron", "sglang", "tilekernels", "tilelang", "transformerengine", "vllm")
+_MHC = ("flaggems", "megatron", "sglang", "tilekernels", "tilelang", "transformerengine", "vllm")
+_CHECKOUTS = (*_MHC, "cce", "mamba", "mlstm", "unsloth", "xformers")
 MODULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "liger": ("liger", "liger_losses", "liger_chunked"),

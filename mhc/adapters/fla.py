@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from mhc.adapters.library import Library, log_sigmoid
+from mhc.adapters.library import Library, log_sigmoid, not_compiled
 from mhc.declaration import operator
 from mhc.implementation import Implementation
 
@@ -223,11 +223,6 @@ def _token_shift(x: Tensor) -> Any:
 def bias_gelu(x: Tensor, bias: Tensor) -> Tensor:
     """Return GELU of x + bias by tanh, in float32 and rounded once."""
     return functional.gelu(x.float() + bias.float(), approximate="tanh").to(x.dtype)
-
-
-def not_compiled() -> None:
-    """Have `torch.compile` compile nothing in this process: the formulas are tested, not the compiler."""
-    torch.compiler.set_stance("force_eager")
 
 
 def _bias_gelu(x: Tensor, bias: Tensor) -> Any:

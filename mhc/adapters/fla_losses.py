@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mhc.adapters.fla import FLA, module, not_compiled
-from mhc.adapters.library import IGNORED, TARGET
+from mhc.adapters.fla import FLA, module
+from mhc.adapters.library import IGNORED, TARGET, not_compiled
 from mhc.declaration import operator
 from mhc.implementation import Implementation
 from mhc.operator import accumulation_dtype

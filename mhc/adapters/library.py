@@ -26,6 +26,24 @@ def log_sigmoid(v: Tensor) -> Tensor:
     return -torch.stack([torch.zeros_like(v), -v]).logsumexp(0)
 
 
+def silu(v: Tensor) -> Tensor:
+    """Return v sigmoid(v)."""
+    return v * torch.sigmoid(v)
+
+
+def token_losses(logits: Tensor, target: Tensor, softcap: float) -> Tensor:
+    """Return the cross-entropy of each token, of softcap tanh(logits / softcap) where it is not 0; 0 where ignored."""
+    v = logits.masked_fill((target == IGNORED).unsqueeze(-1), 0.0)
+    v = softcap * torch.tanh(v / softcap) if softcap else v
+    loss = v.logsumexp(-1) - v.gather(-1, target.clamp(min=0).unsqueeze(-1)).squeeze(-1)
+    return torch.where(target != IGNORED, loss, 0.0)
+
+
+def not_compiled() -> None:
+    """Have `torch.compile` compile nothing in this process: the formulas are tested, not the compiler."""
+    torch.compiler.set_stance("force_eager")
+
+
 def everything(case: Case) -> Literal[True]:
     """Return True: the library names no limit."""
     del case
