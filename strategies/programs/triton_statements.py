@@ -40,12 +40,10 @@ class Statements(Operations):
         starts = self._carried()
         if not starts:
             return
-        begin, step = blocks.pick((0, 1), (0, 1), (1, 1), (0, 2))
-        iterations = blocks.integer(1, ITERATIONS)
+        begin, end, step = self._range()
         kind = blocks.pick("range", "tl.range", "tl.static_range")
         stages = blocks.pick(0, 2, 3, 4) if kind == "tl.range" else 0
         bound = None
-        end = begin + step * iterations
         if kind != "tl.static_range" and len(blocks.inputs_so_far()) < _INPUTS and blocks.pick(False, False, True):
             bound = self._bound(end)
         var, names = blocks.name(), [blocks.name() for _ in starts]
@@ -62,6 +60,17 @@ class Statements(Operations):
         loop = For(var, end, body, begin=begin, step=step, carried=carried, kind=kind, stages=stages, bound=bound)
         if blocks.add(loop):
             blocks.pool += names
+
+    def _range(self) -> tuple[int, int, int]:
+        """Return where a loop begins and ends, and its step; the step may not divide what lies in between."""
+        blocks = self._blocks
+        begin, step = blocks.pick((0, 1), (0, 1), (1, 1), (0, 2), (0, 3), (1, 2))
+        if blocks.pick(*[False] * 9, True):
+            return begin, blocks.integer(0, begin), step
+        end = begin + step * blocks.integer(1, ITERATIONS) - blocks.integer(0, step - 1)
+        if end <= ITERATIONS and blocks.pick(False, True):
+            return end - 1, 0, -step
+        return begin, end, step
 
     def _bound(self, end: int) -> str | None:
         """Return a number that Triton does not know when it compiles."""

@@ -148,6 +148,17 @@ def test_a_loop_sets_all_that_it_carries_at_once() -> None:
     assert result([1, 2, 3, 4], "int32", Op("v2", "neg", ("v1",)), loop, Op("v9", "add", ("c0", "i1"))) == [-1, -1, -1, -1]
 
 
+@pytest.mark.parametrize(
+    ("begin", "end", "step", "wanted"),
+    [(0, 4, 3, [0, 3]), (1, 6, 2, [1, 3, 5]), (2, 2, 1, []), (3, 1, 2, []), (3, 0, -2, [3, 1]), (2, 0, -1, [2, 1])],
+)
+def test_a_loop_ends_before_its_end_whatever_its_step(begin: int, end: int, step: int, wanted: list[int]) -> None:
+    ten = full("v2", 10, "int32")
+    body = (Op("v4", "mul", ("c0", "v2")), Op("v5", "add", ("v4", "v3")))
+    loop = For("v3", end, body, begin=begin, step=step, carried=(Carry("c0", "v1", "v5"),))
+    assert result([1], "int32", ten, loop, Op("v9", "abs", ("c0",)), size=1) == [int("1" + "".join(map(str, wanted)))]
+
+
 def test_a_branch_that_is_not_taken_changes_nothing_but_must_have_a_meaning() -> None:
     never = Op("v3", "lt", ("v2", "v2"))
     branch = If("v3", (Op("v4", "add", ("c0", "c0")),), (Carry("c0", "v1", "v4"),))
@@ -206,7 +217,7 @@ def test_blocks_have_their_numbers() -> None:
         ((Op("v2", "full", dtype="int32", value=0), Load("v9", "x", "i1", "v2")), "a mask"),
         ((full("v2", 7, "int32"), Op("v3", "add", ("i1", "v2")), Load("v9", "x", "v3")), "no such element"),
         ((Load("v9", "y", "i1"),), "is an output"),
-        ((For("v2", 0, (I4,)), Op("v9", "neg", ("v1",))), "without an iteration"),
+        ((For("v2", 3, ()), Op("v9", "neg", ("v1",))), "without a body"),
         ((For("v2", 60, (For("v3", 60, (For("v4", 2, (I4,)),)),)), Op("v9", "neg", ("v1",))), "steps"),
     ],
 )

@@ -84,6 +84,13 @@ RIGHT = (
         grid=(2, 1),
     ),
 )
+LOOPS = [
+    program(
+        For("v2", end, (Op("v3", "sub", ("v2", "c0")),), begin, step, (Carry("c0", "v1", "v3"),), "tl.range"),
+        Op("v9", "neg", ("c0",)),
+    )
+    for begin, end, step in ((0, 4, 3), (2, 2, 1), (1, 0, 1), (3, 0, -2))
+]
 ATOMIC = TritonProgram(
     buffers=(Buffer("y", 2, written=True, zeroed=True),),
     body=(
@@ -96,7 +103,7 @@ ATOMIC = TritonProgram(
 FLIP = program(Op("v2", "full", shape=(1,), value=3), Op("v9", "flip", ("v2",)), size=1)
 
 
-@pytest.mark.parametrize("one", [*RIGHT, ATOMIC], ids=lambda one: one.id)
+@pytest.mark.parametrize("one", [*RIGHT, *LOOPS, ATOMIC], ids=lambda one: one.id)
 def test_the_interpreter_gives_what_the_evaluator_gives(one: TritonProgram, interpreted: Judge) -> None:
     assert [(verdict.subject, verdict.status) for verdict in interpreted(one)] == [("y", Status.PASS)]
 

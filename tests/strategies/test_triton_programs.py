@@ -49,5 +49,10 @@ def test_programs_have_most_of_the_grammar(programs: list[TritonProgram]) -> Non
     assert {f"warps: {warps}" for warps in (1, 2, 4, 8)} <= set(labels)
 
 
+def test_loops_end_before_their_end_run_backwards_or_not_at_all(programs: list[TritonProgram]) -> None:
+    labels = {label for one in programs for label in features(one)}
+    assert {"loop: with a rest", "loop: without an iteration", "loop: backwards"} <= labels
+
+
 def test_an_operation_is_not_drawn_for_releases_that_lack_it() -> None:
     assert not any("operation: cat" in features(one) for one in drawn(1, 100, "3.6.0"))

@@ -26,11 +26,11 @@ def rank(program: TritonProgram) -> tuple[Any, ...]:
         sum(one.op not in {"full", "arange"} for one in ops),
         len(names),
         len(program.grid),
-        sum(program.grid) + sum(len(range(one.begin, one.end, one.step)) for one in loops),
+        sum(program.grid) + sum(len(one.indices) for one in loops),
         sum(one.size for one in program.buffers),
         sum(size for one in ops for size in one.shape) + sum(len(one.shape) for one in ops),
         sum(one.dtype != "int32" for one in program.buffers) + sum(one.dtype != "int32" for one in ops),
-        sum(_KINDS[one.kind] + one.begin + one.step + one.end + one.stages for one in loops),
+        sum(_KINDS[one.kind] + one.begin + abs(one.step) + 9 * (one.step < 0) + one.end + one.stages for one in loops),
         (program.num_warps != 4, program.num_stages != 3, program.num_warps, program.num_stages),
         sum(one.offset for one in program.buffers),
         sum(one.flag + abs(one.axis) + (one.combine != "add") for one in ops),
@@ -106,8 +106,9 @@ def statements(program: TritonProgram) -> Iterator[TritonProgram]:
         elif isinstance(node, (For, If)):
             starts = {one.name: one.start for one in node.carried}
             yield (), starts
-            for at in dict.fromkeys((0, len(range(node.begin, node.end, node.step)) - 1) if isinstance(node, For) else (0,)):
-                index: Body = (Op(node.var, "full", value=node.begin + at * node.step),) if isinstance(node, For) else ()
+            iterations = (node.indices or range(node.begin, node.begin + 1)) if isinstance(node, For) else (0,)
+            for at in dict.fromkeys((iterations[0], iterations[-1])):
+                index: Body = (Op(node.var, "full", value=at),) if isinstance(node, For) else ()
                 inside = tuple(renamed(one, starts) for one in node.body)
                 yield (*index, *inside), {one.name: starts.get(one.after, one.after) for one in node.carried}
             for one in node.carried:
@@ -171,10 +172,13 @@ def sizes(program: TritonProgram) -> Iterator[TritonProgram]:
                         yield (replace(node, shape=(*node.shape[:axis], smaller, *node.shape[axis + 1 :])),), {}
                 yield (replace(node, shape=(*node.shape[:axis], *node.shape[axis + 1 :])),), {}
         elif isinstance(node, For):
+            fewer = ({"end": node.begin + count * node.step} for count in (1, 2)) if node.step > 0 else ()
             plainer: tuple[dict[str, Any], ...] = (
-                {"end": node.begin + node.step},
-                {"end": node.begin + 2 * node.step},
+                *fewer,
+                {"begin": node.end, "end": node.begin, "step": abs(node.step)} if node.step < 0 else {},
+                {"end": node.begin},
                 {"end": node.end - 1},
+                {"begin": node.begin - 1},
                 {"begin": 0},
                 {"step": 1},
                 {"stages": 0},
@@ -183,7 +187,8 @@ def sizes(program: TritonProgram) -> Iterator[TritonProgram]:
                 {"bound": None},
             )
             for changes in plainer:
-                if any(getattr(node, name) != new for name, new in changes.items()) and changes.get("end", 1) > 0:
+                changed_to = any(getattr(node, name) != new for name, new in changes.items())
+                if changed_to and changes.get("end", 0) >= 0 and changes.get("begin", 0) >= 0:
                     yield (replace(node, **changes),), {}
 
     for body, _ in changed(program.body, change):

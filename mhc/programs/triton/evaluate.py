@@ -165,8 +165,8 @@ class Machine:
             end = int(bound.data)
             require(0 <= end <= 64, f"a loop up to {end}")
         require(node.stages == 0 or node.kind == "tl.range", f"stages of {node.kind}")
-        indices = range(node.begin, end, node.step)
-        require(node.body and (indices or node.bound is not None), "a loop without an iteration or a body")
+        indices = range(node.begin, end, node.step or 1)
+        require(node.body and node.step, "a loop without a body or a step")
         self._start(node.carried, env)
         for index in indices or [node.begin]:
             self._inside(node, env, block, {node.var: value("int32", np.int32(index))}, dry=not indices)

@@ -104,7 +104,9 @@ class Carry(_Node, frozen=True):
 
 
 class For(_Node, frozen=True, tag="for"):
-    """A loop over `begin, begin + step, ...` below `end`. All that is carried is set at once at the end of an iteration.
+    """A loop over `begin, begin + step, ...` below `end`, or above it where the step is negative. The step is not 0.
+
+    All that is carried is set at once at the end of an iteration.
 
     Attributes:
         kind: `range`, `tl.range`, which is pipelined, or `tl.static_range`, which is unrolled.
@@ -115,11 +117,16 @@ class For(_Node, frozen=True, tag="for"):
     end: Annotated[int, Meta(ge=0, le=64)]
     body: tuple["Statement", ...]
     begin: Annotated[int, Meta(ge=0, le=64)] = 0
-    step: Annotated[int, Meta(ge=1, le=8)] = 1
+    step: Annotated[int, Meta(ge=-4, le=8)] = 1
     carried: tuple[Carry, ...] = ()
     kind: Literal["range", "tl.range", "tl.static_range"] = "range"
     stages: Annotated[int, Meta(ge=0, le=8)] = 0
     bound: Name | None = None
+
+    @property
+    def indices(self) -> range:
+        """Return its indices, of a loop that is known ahead."""
+        return range(self.begin, self.end, self.step or 1)
 
 
 class If(_Node, frozen=True, tag="if"):

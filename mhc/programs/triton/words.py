@@ -29,10 +29,18 @@ def _words(program: TritonProgram) -> set[str]:
             case Atomic():
                 found.add(f"atomic_{node.op}")
             case For():
-                found.add(f"for {node.kind}")
+                found.add(f"for {node.kind}{_last(node)}")
             case If():
                 found.add("if")
     return found
+
+
+def _last(node: For) -> str:
+    """Return in words how a loop ends, where that may be a bug of its own."""
+    if node.bound is None and not node.indices:
+        return " without an iteration"
+    backwards = " backwards" if node.step < 0 else ""
+    return f"{backwards} with a rest" if node.bound is None and (node.end - node.begin) % (node.step or 1) else backwards
 
 
 def _word(node: Op, first: Value | None) -> str:
@@ -62,6 +70,7 @@ def features(program: TritonProgram) -> frozenset[str]:
     labels = {f"statement: {type(node).__name__.lower()}" for node in walk(program.body)}
     labels |= {f"operation: {node.op}" for node in walk(program.body) if isinstance(node, Op)}
     labels |= {f"loop: {node.kind}" for node in walk(program.body) if isinstance(node, For)}
+    labels |= {f"loop:{_last(node)}" for node in walk(program.body) if isinstance(node, For) and _last(node)}
     labels |= {f"dtype: {one.dtype}" for one in program.buffers}
     labels.add(f"warps: {program.num_warps}")
     labels.add(f"grid: {len(program.grid)} axes" if program.grid != (1,) else "grid: one block")
