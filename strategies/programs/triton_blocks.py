@@ -24,7 +24,7 @@ class Blocks:
 
     def __init__(self, draw: Draw, release: str) -> None:
         self._draw, self.release = draw, release
-        self.grid: tuple[int, ...] = self.pick((1,), (1,), (2,), (3,), (2, 2))
+        self.grid: tuple[int, ...] = self.pick((1,), (1,), (1,), (1,), (2,), (3,), (2, 2), (2, 3), (3, 1), (1, 4))
         self._seed: int = draw(st.integers(0, 999))
         self._buffers: list[Buffer] = []
         self._names = 0
@@ -161,15 +161,17 @@ class Blocks:
         """Return the number of the block, where there are several."""
         if self.grid == (1,):
             return None
-        number = self.must("program_id", axis=0)
-        if len(self.grid) > 1:
-            wide = self.must("mul", number, self.must("num_programs", axis=1))
-            number = self.must("add", wide, self.must("program_id", axis=1))
-        return number
+        if len(self.grid) == 1:
+            return self.must("program_id", axis=0)
+        fast = self.pick(1, 0)
+        wide = self.must("mul", self.must("program_id", axis=1 - fast), self.must("num_programs", axis=fast))
+        return self.must("add", wide, self.must("program_id", axis=fast))
 
     def index(self, shape: tuple[int, ...]) -> str:
         """Return indices of a block: 0, 1, ... in it, and behind those of the blocks before."""
         size = math.prod(shape)
+        if len(shape) == len(self.grid) == 2 and self.pick(True, False):
+            return self._tile_index(*shape)
         number = self.block_number()
         if not shape:
             return number or self.full(None, 0)
@@ -183,6 +185,16 @@ class Blocks:
         if number is not None:
             index = self.must("add", index, self.must("mul", number, self.full(None, size)))
         return index
+
+    def _tile_index(self, height: int, width: int) -> str:
+        """Return indices of a block in a matrix of blocks that is as the grid is."""
+        places = []
+        for axis, size in enumerate((height, width)):
+            begin = self.must("mul", self.must("program_id", axis=axis), self.full(None, size))
+            line = self.must("add", begin, self.must("arange", shape=(size,)))
+            places.append(self.must("expand_dims", line, axis=1 - axis))
+        row = self.must("mul", self.must("num_programs", axis=1), self.full(None, width))
+        return self.must("add", self.must("mul", places[0], row), places[1])
 
     def load(self, buffer: str, shape: tuple[int, ...], index: str | None = None) -> str | None:
         """Load a block, sometimes with a mask, and return its name."""

@@ -23,7 +23,8 @@ class Operations:
     def kinds(self) -> list[Callable[[], None]]:
         """Return what draws a statement without a body each; where it has no one meaning, it adds nothing."""
         kinds = [self._binary, self._unary, self._select, self._shape, self._reduction, self._scan, self._order, self._cast]
-        return [*kinds, self._binary, self._shape, self._reduction]
+        kinds += [self._binary, self._shape, self._reduction]
+        return kinds if self._blocks.grid == (1,) else [*kinds, self._place]
 
     def _like(self, one: Value, *, broadcast: bool = True) -> str:
         """Return another value of the same dtype that goes together with one: a drawn one, or a constant."""
@@ -72,6 +73,11 @@ class Operations:
             b = blocks.must("or", b, blocks.full(blocks.value(b), 1))
         left, right = (b, a) if blocks.pick(False, False, True) else (a, b)
         blocks.op(op, left, right)
+
+    def _place(self) -> None:
+        """Draw a number of the block or of the grid, which is a value like others."""
+        blocks = self._blocks
+        blocks.op(blocks.pick("num_programs", "program_id"), axis=blocks.integer(0, len(blocks.grid) - 1))
 
     def _unary(self) -> None:
         blocks = self._blocks

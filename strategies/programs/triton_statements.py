@@ -65,11 +65,11 @@ class Statements(Operations):
         """Return where a loop begins and ends, and its step; the step may not divide what lies in between."""
         blocks = self._blocks
         begin, step = blocks.pick((0, 1), (0, 1), (1, 1), (0, 2), (0, 3), (1, 2))
-        if blocks.pick(*[False] * 9, True):
+        if blocks.pick(*[False] * 6, True):
             return begin, blocks.integer(0, begin), step
         end = begin + step * blocks.integer(1, ITERATIONS) - blocks.integer(0, step - 1)
-        if end <= ITERATIONS and blocks.pick(False, True):
-            return end - 1, 0, -step
+        if end > 1 and blocks.pick(False, False, False, True):
+            return min(end - 1, ITERATIONS - 1), 0, -step
         return begin, end, step
 
     def _bound(self, end: int) -> str | None:

@@ -74,4 +74,6 @@ def features(program: TritonProgram) -> frozenset[str]:
     labels |= {f"dtype: {one.dtype}" for one in program.buffers}
     labels.add(f"warps: {program.num_warps}")
     labels.add(f"grid: {len(program.grid)} axes" if program.grid != (1,) else "grid: one block")
+    if len(set(program.grid)) > 1:
+        labels.add("grid: axes of several sizes")
     return frozenset(labels)
