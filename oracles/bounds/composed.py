@@ -58,7 +58,7 @@ def constant(like: Tensor, value: Tensor, error: Tensor) -> Tensor:
 
 @composes(torch.ldexp, Tensor.ldexp)
 def _ldexp(x: Tensor, exponent: Tensor) -> Any:
-    """Return x 2^exponent. Its gradient is not read: PyTorch 2.13 has 0 for it where an integer exponent is negative."""
+    """Return x 2^exponent. Its gradient is not read: PyTorch 2.13 has 0 for it at negative integers (pytorch#187460)."""
     return NotImplemented if x.requires_grad else x * torch.pow(2.0, exponent)
 
 
