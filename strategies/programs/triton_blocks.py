@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from mhc.programs.arithmetic import Invalid
-from mhc.programs.grammar import INTEGERS, range_of
+from mhc.programs.grammar import INTEGERS, UNSIGNED, range_of
 from mhc.programs.triton.evaluate import Machine, inputs_of
 from mhc.programs.triton.grammar import FLOATS, Atomic, Buffer, Load, Op, Statement, Store, TritonProgram
 from mhc.programs.triton.values import Value
@@ -146,8 +146,11 @@ class Blocks:
             low, high = -8, 8
         else:
             least, most = range_of(dtype)
-            low, high = self.pick((0, 9), (-20, 20), (1, 100), (least, most))
-            low, high = max(low, least, -(2**62)), min(high, most, 2**62)
+            ranges = [(0, 9), (-20, 20), (1, 100), (least, most)]
+            if dtype in UNSIGNED:  # what is negative where the sign is mistaken
+                ranges += [(most - 99, most), (most // 2 - 20, most // 2 + 20), (most // 2 + 1, most)]
+            low, high = self.pick(*ranges)
+            low, high = max(low, least), min(high, most)
         return Buffer(name, size, dtype, least=low, most=high, offset=self.pick(0, 0, 0, 1))
 
     def _restart(self) -> None:
@@ -246,7 +249,8 @@ class Blocks:
         if atomic:
             if self.pick(False, True):  # several lanes meet in one element
                 index = self.must("and", index, self.full(None, size // 2))
-            kind = self.pick("add", "max", "min", "and", "or", "xor")
+            signs = ("max", "min") if one.dtype in UNSIGNED else ()
+            kind = self.pick("add", "max", "min", "and", "or", "xor", *signs)
             assert self.add(Atomic(kind, buffer, index, name, mask))
         else:
             assert self.add(Store(buffer, index, name, mask))

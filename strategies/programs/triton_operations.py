@@ -50,9 +50,8 @@ class Operations:
         if dtype in FLOATS:
             return float(blocks.pick(1.0, 0.0, 2.0, 0.5, -1.0, -0.5, 3.0))
         least, most = range_of(dtype)
-        return int(
-            blocks.pick(1, 0, 2, 3, 7, 5, 8, *((-1, -3) if dtype in SIGNED else ()), most, least, blocks.integer(0, 127))
-        )
+        signs = (-1, -3) if dtype in SIGNED else (most // 2 + 1, most - 9)
+        return int(blocks.pick(1, 0, 2, 3, 7, 5, 8, *signs, most, least, blocks.integer(0, 127)))
 
     def _binary(self) -> None:
         blocks = self._blocks

@@ -7,13 +7,13 @@ import numpy as np
 from mhc.programs.triton.grammar import FLOATS, Carry, For, If
 from mhc.programs.triton.values import Value, value
 from mhc.strategies.programs.triton_blocks import ITERATIONS
-from mhc.strategies.programs.triton_operations import Operations
+from mhc.strategies.programs.triton_corners import Corners
 
 _INPUTS = 5
 """A loop whose bound is loaded adds an input, up to so many."""
 
 
-class Statements(Operations):
+class Statements(Corners):
     """Draws statements into a program."""
 
     def statement(self, depth: int) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mhc.programs.arithmetic import Invalid
-from mhc.programs.triton.evaluate import evaluate
+from mhc.programs.triton.evaluate import evaluate, inputs_of
 from mhc.programs.triton.grammar import (
     COMBINES,
     OPERATIONS,
@@ -244,6 +244,29 @@ ONES = full("v0", 1, "int32", (4,))
 def test_a_store_that_may_end_in_two_ways_is_refused(buffer: Buffer, body: tuple[Statement, ...], reason: str) -> None:
     with pytest.raises(Invalid, match=reason):
         evaluate(TritonProgram(buffers=(buffer,), body=(I4, *body)))
+
+
+@pytest.mark.parametrize(("dtype", "least", "most"), [("uint64", 2**64 - 9, 2**64 - 1), ("int64", -(2**63), 9 - 2**63)])
+def test_inputs_reach_the_end_of_their_dtype(dtype: str, least: int, most: int) -> None:
+    program = TritonProgram(
+        buffers=(Buffer("x", 64, dtype, least=least, most=most), OUTPUT), body=(I4, Store("y", "i0", "i0"))
+    )
+    x = inputs_of(program)["x"]
+    assert (int(x.min()), int(x.max())) == (least, most)
+
+
+@pytest.mark.parametrize(("dtype", "least", "most"), [("uint64", -1, 2**63), ("int64", 0, 2**63), ("uint8", -(2**64), 0)])
+def test_inputs_beyond_every_integer_are_refused(dtype: str, least: int, most: int) -> None:
+    program = TritonProgram(
+        buffers=(Buffer("x", 4, dtype, least=least, most=most), OUTPUT), body=(I4, Store("y", "i0", "i0"))
+    )
+    with pytest.raises(Invalid, match="numbers that no"):
+        evaluate(program)
+
+
+def test_a_histogram_counts_where_its_mask_holds() -> None:
+    body = (full("v2", 2, "int32"), Op("v3", "lt", ("v1", "v2")), Op("v9", "histogram", ("v1", "v3"), value=4))
+    assert result([0, 3, 1, 0], "int32", *body) == [2, 1, 0, 0]
 
 
 def test_two_blocks_may_not_store_different_values() -> None:

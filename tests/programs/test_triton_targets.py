@@ -75,6 +75,12 @@ RIGHT = (
         Op("v9", "associative_scan", ("c1",), combine="xor"),
     ),
     program(
+        Op("v2", "full", value=3),
+        Op("v3", "and", ("v1", "v2")),
+        Op("v4", "lt", ("v1", "v0")),
+        Op("v9", "histogram", ("v3", "v4"), value=4),
+    ),
+    program(
         Op("v2", "reshape", ("v1",), shape=(2, 2)),
         Op("v3", "permute", ("v2",), axes=(1, 0)),
         Op("v4", "join", ("v3", "v2")),

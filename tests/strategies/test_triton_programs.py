@@ -1,17 +1,23 @@
 """Drawn Triton programs: each has one meaning, and together they have most of what the grammar has."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import hypothesis
+import numpy as np
 import pytest
 from hypothesis import Phase
 from msgspec.structs import replace
 
 from mhc.programs.arithmetic import Invalid
+from mhc.programs.grammar import UNSIGNED, range_of
+from mhc.programs.triton import evaluate as evaluator
 from mhc.programs.triton.edits import tidy
 from mhc.programs.triton.evaluate import evaluate
-from mhc.programs.triton.grammar import For, If, Op, Statement, TritonProgram
+from mhc.programs.triton.grammar import FLOATS, For, If, Op, Statement, TritonProgram
+from mhc.programs.triton.operation import Operation
+from mhc.programs.triton.operations import TABLE
+from mhc.programs.triton.values import NUMPY, Value
 from mhc.programs.triton.words import features
 from mhc.strategies.programs.triton_programs import triton_programs
 from mhc.strategies.rounds import quiet
@@ -30,7 +36,7 @@ def drawn(seed: int, count: int, release: str = "3.7.1") -> list[TritonProgram]:
 
 @pytest.fixture(scope="module")
 def programs() -> list[TritonProgram]:
-    return [program for seed in range(8) for program in drawn(seed, 50)]  # programs of one seed resemble each other
+    return [program for seed in range(20) for program in drawn(seed, 25)]  # programs of one seed resemble each other
 
 
 def test_every_drawn_program_has_one_meaning_and_nothing_unused(programs: list[TritonProgram]) -> None:
@@ -65,6 +71,19 @@ def differs(program: TritonProgram, other: TritonProgram) -> bool:
         return True
 
 
+def caught(programs: list[TritonProgram], monkeypatch: pytest.MonkeyPatch, table: Mapping[str, Operation]) -> int:
+    """Return how many programs give something else where the operations are these."""
+    rights = [evaluate(one) for one in programs]
+    monkeypatch.setattr(evaluator, "TABLE", table)
+    found = 0
+    for one, right in zip(programs, rights, strict=True):
+        try:
+            found += any(array.tobytes() != right[name].tobytes() for name, array in evaluate(one).items())
+        except Invalid:
+            found += 1
+    return found
+
+
 def with_axes(body: tuple[Statement, ...], op: str, axes: Sequence[int]) -> tuple[Statement, ...]:
     """Return statements in which an operation is of another axis of the grid."""
     return tuple(
@@ -81,6 +100,62 @@ def with_axes(body: tuple[Statement, ...], op: str, axes: Sequence[int]) -> tupl
 def test_axes_of_the_grid_that_are_mistaken_are_seen(programs: list[TritonProgram], op: str, axes: Sequence[int]) -> None:
     of_two = [one for one in programs if len(one.grid) == 2]
     assert sum(differs(one, replace(one, body=with_axes(one.body, op, axes))) for one in of_two) > 4
+
+
+def as_signed(compute: Callable[..., Value], dtypes: Sequence[str]) -> Callable[..., Value]:
+    """Return an operation that takes unsigned operands of these dtypes as signed ones."""
+
+    def run(node: Op, *args: Value) -> Value:
+        if args[0].dtype not in dtypes:
+            return compute(node, *args)
+        result = compute(node, *(Value(one.dtype[1:], one.data.view(one.dtype[1:])) for one in args))
+        return result if result.dtype == "bool" else Value(args[0].dtype, result.data.view(args[0].dtype))
+
+    return run
+
+
+def wrapped(node: Op, a: Value) -> Value:
+    """Sum up small integers in their own dtype."""
+    result = TABLE["sum"].compute(node, a)
+    return Value(result.dtype, result.data.astype(NUMPY[a.dtype]).astype(NUMPY[result.dtype]))
+
+
+def truncated(node: Op, a: Value) -> Value:
+    """Cast a float to bool by its integer."""
+    whole = Value(a.dtype, np.trunc(a.data)) if node.dtype == "bool" and a.dtype in FLOATS else a
+    return TABLE["cast"].compute(node, whole)
+
+
+def along_rows(node: Op, a: Value, index: Value) -> Value:
+    """Gather along the last axis of a square."""
+    square = len(a.shape) > 1 and len(set(a.shape)) == 1
+    return TABLE["gather"].compute(replace(node, axis=len(a.shape) - 1) if square else node, a, index)
+
+
+WRONG: tuple[tuple[str, Callable[..., Value]], ...] = (
+    *((op, as_signed(TABLE[op].compute, UNSIGNED)) for op in ("sort", "shr")),
+    ("sum", wrapped),
+    ("cast", truncated),
+    ("gather", along_rows),
+    ("histogram", lambda node, a, *mask: TABLE["histogram"].compute(node, a)),
+)
+
+
+@pytest.mark.parametrize(("op", "compute"), WRONG, ids=lambda one: one if isinstance(one, str) else "")
+def test_what_goes_wrong_in_few_dtypes_or_shapes_is_seen(
+    programs: list[TritonProgram], monkeypatch: pytest.MonkeyPatch, op: str, compute: Callable[..., Value]
+) -> None:
+    having = [one for one in programs if f"operation: {op}" in features(one)]
+    assert caught(having, monkeypatch, {**TABLE, op: Operation(compute, TABLE[op].text)}) > 0
+
+
+def test_unsigned_inputs_have_numbers_above_those_of_signed_ones(programs: list[TritonProgram]) -> None:
+    buffers = [
+        one for program in programs for one in program.buffers if one.dtype in {"uint32", "uint64"} and not one.written
+    ]
+    high = [one.name for one in buffers if one.most > range_of(one.dtype)[1] // 2]
+    assert len(high) > len(buffers) / 5
+    assert any(one.most >= 2**63 for one in buffers)
 
 
 def test_an_operation_is_not_drawn_for_releases_that_lack_it() -> None:

@@ -7,7 +7,6 @@ import numpy as np
 from msgspec.structs import replace
 
 from mhc.programs.arithmetic import Invalid
-from mhc.programs.grammar import range_of
 from mhc.programs.triton.evaluate import Machine, inputs_of
 from mhc.programs.triton.grammar import FLOATS, Buffer, For, If, Load, Op, Statement, Store, TritonProgram, walk
 from mhc.programs.triton.values import Value
@@ -71,8 +70,7 @@ def _limits(one: Value) -> tuple[int, int]:
     """Return between which numbers an input lies that takes the place of a value."""
     if one.dtype in FLOATS:
         return math.floor(2 * one.data.min()), math.ceil(2 * one.data.max())
-    least, most = range_of(one.dtype)
-    return max(int(one.data.min()), least, -(2**62)), min(int(one.data.max()), most, 2**62)
+    return int(one.data.min()), int(one.data.max())
 
 
 def _indices(fresh: Iterator[str], shape: tuple[int, ...]) -> tuple[Body, str]:

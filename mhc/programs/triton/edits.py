@@ -166,6 +166,8 @@ def sizes(program: TritonProgram) -> Iterator[TritonProgram]:
 
     def change(node: Statement) -> Iterator[tuple[Body, Mapping[str, str]]]:
         if isinstance(node, Op):
+            if node.op == "histogram" and len(node.args) > 1:
+                yield (replace(node, args=node.args[:1]),), {}
             for axis, size in enumerate(node.shape):
                 for smaller in dict.fromkeys((1, 2, size // 2)):
                     if 0 < smaller < size:

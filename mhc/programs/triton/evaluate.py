@@ -40,7 +40,10 @@ def _before(one: Buffer, seed: Sequence[int]) -> Array:
     if one.written:
         return np.full(one.size * dtype.itemsize, POISON, dtype=np.uint8).view(dtype)
     require(one.least <= one.most, f"{one.name}: no value from {one.least} to {one.most}")
-    whole = np.random.default_rng(seed).integers(one.least, one.most, size=one.size, endpoint=True, dtype=np.int64)
+    drawn = np.dtype(np.uint64 if one.dtype == "uint64" and one.most >= 2**63 else np.int64)
+    limits = np.iinfo(drawn)
+    require(limits.min <= one.least and one.most <= limits.max, f"{one.name}: numbers that no {drawn} holds")
+    whole = np.random.default_rng(seed).integers(one.least, one.most, size=one.size, endpoint=True, dtype=drawn)
     return (whole / 2 if one.dtype in FLOATS else whole).astype(dtype)
 
 

@@ -130,12 +130,14 @@ def _topk(node: Op, a: Value) -> Value:
     return value(a.dtype, np.sort(a.data, axis=-1)[..., ::-1][..., : int(k)].copy())
 
 
-def _histogram(node: Op, a: Value) -> Value:
+def _histogram(node: Op, a: Value, mask: Value | None = None) -> Value:
     bins = node.value
     require(isinstance(bins, int) and 1 <= bins <= 256 and bins & (bins - 1) == 0, f"{bins} bins")
     require(a.dtype == "int32" and len(a.shape) == 1, f"histogram of {a.dtype} {a.shape}")
+    require(mask is None or (mask.dtype == "bool" and mask.shape == a.shape), "a mask of a histogram")
+    counted = a.data if mask is None else a.data[mask.data]
     require(((a.data >= 0) & (a.data < bins)).all(), "histogram of an element without a bin")
-    return value("int32", np.bincount(a.data, minlength=int(bins)).astype(np.int32))
+    return value("int32", np.bincount(counted, minlength=int(bins)).astype(np.int32))
 
 
 def _dot(node: Op, a: Value, b: Value, c: Value) -> Value:
@@ -183,6 +185,11 @@ def _sort_text(node: Op) -> str:
     return f"tl.sort({node.args[0]}{', descending=True' if node.flag else ''})"
 
 
+def _histogram_text(node: Op) -> str:
+    masked = f", mask={node.args[1]}" if len(node.args) > 1 else ""
+    return f"tl.histogram({node.args[0]}, {node.value}{masked})"
+
+
 def _dot_text(node: Op) -> str:
     a, b, c = node.args
     precision = "tf32" if node.flag else "ieee"
@@ -204,7 +211,7 @@ REDUCTIONS: Mapping[str, Operation] = MappingProxyType(
         "associative_scan": Operation(lambda node, a: _scanned(node, a, node.combine), _own("associative_scan", "reverse")),
         "sort": Operation(_sort, _sort_text),
         "topk": Operation(_topk, lambda node: f"tl.topk({node.args[0]}, {node.value})"),
-        "histogram": Operation(_histogram, lambda node: f"tl.histogram({node.args[0]}, {node.value})"),
+        "histogram": Operation(_histogram, _histogram_text),
         "dot": Operation(_dot, _dot_text),
     }
 )

@@ -56,6 +56,8 @@ def _word(node: Op, first: Value | None) -> str:
         name = f"reverse {name}"
     if node.flag and node.axis < 0 and node.op in REDUCTIONS:
         name += " that keeps all axes"
+    if node.op == "histogram" and len(node.args) > 1:
+        name = "masked histogram"
     if first is None:
         return name
     if node.op in {"flip", "sort", "topk"} and first.shape[node.axis if node.op == "flip" else -1] == 1:
