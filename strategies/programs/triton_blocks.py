@@ -137,6 +137,24 @@ class Blocks:
         self._restart()
         return name
 
+    def store_inside(self, name: str, var: str | None, span: int) -> None:
+        """Store a value in an output of its own, from the body of a loop or a branch.
+
+        Args:
+            var: of the loop; each iteration has a block of elements. span: how many there are.
+        """
+        buffer = next((one for one in "opq" if one not in {buffer.name for buffer in self._buffers}), None)
+        one = self.value(name)
+        if buffer is None or one.dtype == "bool":
+            return
+        size = max(1, one.data.size) * math.prod(self.grid)
+        self._buffers.append(Buffer(buffer, size * span, one.dtype, written=True))
+        self._restart()
+        index = self.index(one.shape)
+        if var is not None:
+            index = self.must("add", index, self.must("mul", var, self.full(None, size)))
+        self.add(Store(buffer, index, name, self.mask(index, one.shape) if self.pick(False, False, True) else None))
+
     def inputs_so_far(self) -> list[Buffer]:
         """Return the inputs."""
         return [one for one in self._buffers if not one.written]

@@ -53,6 +53,7 @@ class Statements(Corners):
         self._in_loop(var)
         for _ in range(blocks.integer(0, 3)):
             self.statement(depth + 1)
+        self._store(depth, before, var, max(begin, *range(begin, end, step), 0) + 1)
         carried = tuple(self._pass_on(name, start, before) for name, start in zip(names, starts, strict=True))
         body = blocks.leave(kept)
         if not body:
@@ -112,6 +113,13 @@ class Statements(Corners):
         after = blocks.op(blocks.pick(*ops), name, other)
         return Carry(name, start, after if after is not None and _same(blocks.value(after), one) else name)
 
+    def _store(self, depth: int, before: set[str], var: str | None = None, span: int = 1) -> None:
+        """Store a value made in a body, now and then; not in a body within a loop, where it may differ in each iteration."""
+        blocks = self._blocks
+        made = [one for one in blocks.pool if one not in before]
+        if made and depth == 0 and blocks.pick(False, True):
+            blocks.store_inside(str(blocks.pick(*reversed(made[-3:]))), var, span)
+
     def _branch(self, depth: int) -> None:
         blocks = self._blocks
         starts, condition = self._carried(), self._one_condition()
@@ -122,6 +130,7 @@ class Statements(Corners):
         before = set(blocks.pool)
         for _ in range(blocks.integer(1, 2)):
             self.statement(depth + 1)
+        self._store(depth, before)
         carried = tuple(self._pass_on(name, start, before) for name, start in zip(names, starts, strict=True))
         body = blocks.leave(kept)
         if body and blocks.add(If(condition, body, carried)):

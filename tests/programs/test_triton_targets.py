@@ -97,6 +97,14 @@ LOOPS = [
     )
     for begin, end, step in ((0, 4, 3), (2, 2, 1), (1, 0, 1), (3, 0, -2))
 ]
+STORES = program(
+    For("v2", 3, (Store("z", "v2", "v2"), Op("v3", "neg", ("c0",))), carried=(Carry("c0", "v1", "v3"),)),
+    Op("v4", "full", value=1),
+    Op("v5", "eq", ("v4", "v4")),
+    If("v5", (Op("v6", "add", ("v4", "v4")), Op("v7", "add", ("v6", "v4")), Store("z", "v7", "v6"))),
+    Op("v9", "neg", ("c0",)),
+)
+STORES = replace(STORES, buffers=(*STORES.buffers, Buffer("z", 4, written=True)))
 ATOMIC = TritonProgram(
     buffers=(Buffer("y", 2, written=True, zeroed=True),),
     body=(
@@ -123,6 +131,16 @@ def test_a_reported_bug_is_still_there(entry: Known, interpreted: Judge) -> None
     assert not any(one.holds(RIGHT[0]) for one in KNOWN)
     if entry.is_in(version("triton"), "interpreted"):
         assert any(one.status is Status.FAIL for one in interpreted(entry.example))
+
+
+def test_the_interpreter_stores_in_bodies_what_the_evaluator_stores(interpreted: Judge) -> None:
+    assert {(verdict.subject, verdict.status) for verdict in interpreted(STORES)} == {(one, Status.PASS) for one in "yz"}
+
+
+def test_an_earlier_value_is_stored_without_the_stores_in_bodies() -> None:
+    small = search(STORES, lambda one: any(isinstance(node, Op) and node.op == "neg" for node in walk(one.body)))
+    assert signature(small) == "neg"
+    assert len(small.body) <= 4
 
 
 def test_a_bug_of_the_interpreter_is_found(interpreted: Judge) -> None:

@@ -63,6 +63,10 @@ def test_loops_end_before_their_end_run_backwards_or_not_at_all(programs: list[T
     assert {"loop: with a rest", "loop: without an iteration", "loop: backwards"} <= labels
 
 
+def test_loops_and_branches_store_in_their_bodies(programs: list[TritonProgram]) -> None:
+    assert {"store: in for", "store: in if"} <= {label for one in programs for label in features(one)}
+
+
 def differs(program: TritonProgram, other: TritonProgram) -> bool:
     """Return whether another program gives something else, or has no meaning."""
     try:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from mhc.programs.arithmetic import Invalid
 from mhc.programs.triton.evaluate import Machine, inputs_of
-from mhc.programs.triton.grammar import FLOATS, Buffer, For, If, Load, Op, Statement, Store, TritonProgram, walk
+from mhc.programs.triton.grammar import FLOATS, Atomic, Buffer, For, If, Load, Op, Statement, Store, TritonProgram, walk
 from mhc.programs.triton.values import Value
 
 Body = tuple[Statement, ...]
@@ -43,9 +43,23 @@ def _stored(program: TritonProgram, body: Body, name: str, one: Value) -> Iterat
     indices, index = _indices(fresh, one.shape)
     inputs = tuple(buffer for buffer in program.buffers if not buffer.written)
     output = Buffer("y", max(1, one.data.size), one.dtype, written=True)
+    body = _without_stores(body)
     yield replace(program, grid=(1,), buffers=(*inputs, output), body=(*body, *indices, Store("y", index, name)))
     if program.grid != (1,):
         yield replace(program, buffers=(*inputs, output), body=(*body, *indices, Store("y", index, name)))
+
+
+def _without_stores(body: Body) -> Body:
+    """Return the statements that write nothing."""
+    kept: list[Statement] = []
+    for one in body:
+        if isinstance(one, (For, If)):
+            inner = _without_stores(one.body)
+            if inner:
+                kept.append(replace(one, body=inner))
+        elif not isinstance(one, (Store, Atomic)):
+            kept.append(one)
+    return tuple(kept)
 
 
 def loaded(program: TritonProgram) -> Iterator[TritonProgram]:

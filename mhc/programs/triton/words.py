@@ -29,10 +29,14 @@ def _words(program: TritonProgram) -> set[str]:
             case Atomic():
                 found.add(f"atomic_{node.op}")
             case For():
-                found.add(f"for {node.kind}{_last(node)}")
+                found.add(f"for {node.kind}{_last(node)}{' that stores' if _writes(node) else ''}")
             case If():
-                found.add("if")
+                found.add(f"if{' that stores' if _writes(node) else ''}")
     return found
+
+
+def _writes(node: For | If) -> bool:
+    return any(isinstance(one, (Store, Atomic)) for one in walk(node.body))
 
 
 def _last(node: For) -> str:
@@ -73,6 +77,8 @@ def features(program: TritonProgram) -> frozenset[str]:
     labels |= {f"operation: {node.op}" for node in walk(program.body) if isinstance(node, Op)}
     labels |= {f"loop: {node.kind}" for node in walk(program.body) if isinstance(node, For)}
     labels |= {f"loop:{_last(node)}" for node in walk(program.body) if isinstance(node, For) and _last(node)}
+    bodies = [node for node in walk(program.body) if isinstance(node, (For, If))]
+    labels |= {f"store: in {type(node).__name__.lower()}" for node in bodies if _writes(node)}
     labels |= {f"dtype: {one.dtype}" for one in program.buffers}
     labels.add(f"warps: {program.num_warps}")
     labels.add(f"grid: {len(program.grid)} axes" if program.grid != (1,) else "grid: one block")
