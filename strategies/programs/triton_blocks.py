@@ -197,8 +197,8 @@ class Blocks:
         if not shape:
             return number or self.full(None, 0)
         if len(shape) == 2 and self.pick(True, False):
-            rows = self.must("expand_dims", self.must("arange", shape=(shape[0],)), axis=1)
-            columns = self.must("expand_dims", self.must("arange", shape=(shape[1],)), axis=0)
+            rows = self.must("expand_dims", self.must("arange", shape=(shape[0],)), axis=1, flag=self.pick(True, False))
+            columns = self.must("expand_dims", self.must("arange", shape=(shape[1],)), axis=0, flag=self.pick(True, False))
             index = self.must("add", self.must("mul", rows, self.full(None, shape[1])), columns)
         else:
             index = self.must("arange", shape=(size,))
@@ -213,7 +213,7 @@ class Blocks:
         for axis, size in enumerate((height, width)):
             begin = self.must("mul", self.must("program_id", axis=axis), self.full(None, size))
             line = self.must("add", begin, self.must("arange", shape=(size,)))
-            places.append(self.must("expand_dims", line, axis=1 - axis))
+            places.append(self.must("expand_dims", line, axis=1 - axis, flag=self.pick(True, False)))
         row = self.must("mul", self.must("num_programs", axis=1), self.full(None, width))
         return self.must("add", self.must("mul", places[0], row), places[1])
 
@@ -224,7 +224,7 @@ class Blocks:
         name, mask, other = self.name(), None, None
         if self.pick(False, False, True):
             mask = self.mask(index, shape)
-            other = self.full(None, self.pick(0, 1), one.dtype, shape)
+            other = self.full(None, self.pick(0, 1, 7, 100), one.dtype, shape)
         if not self.add(Load(name, buffer, index, mask, other)):
             return None
         self.pool.append(name)

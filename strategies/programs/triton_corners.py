@@ -3,6 +3,8 @@
 import math
 from collections.abc import Callable
 
+import numpy as np
+
 from mhc.programs.grammar import INTEGERS, bits_of
 from mhc.programs.triton.grammar import COMPARISONS, FLOATS
 from mhc.strategies.programs.triton_operations import Operations
@@ -15,7 +17,8 @@ class Corners(Operations):
 
     def kinds(self) -> list[Callable[[], None]]:
         """Return what draws a statement without a body each."""
-        return [*super().kinds(), self._sign, self._sign, self._sum_of_small, self._truth, self._square, self._bins]
+        corners = [self._sign, self._sign, self._sum_of_small, self._sum_of_small, self._truth, self._square, self._bins]
+        return [*super().kinds(), *corners]
 
     def _integers(self, *dtypes: str) -> str | None:
         """Return a block of integers of one of the dtypes, sometimes a cast one."""
@@ -53,13 +56,13 @@ class Corners(Operations):
     def _sum_of_small(self) -> None:
         """Draw a sum of small integers that does not fit their dtype."""
         blocks = self._blocks
-        a = self._integers("int16", "int8", "uint16", "uint8")
+        a = self._integers("int16", "int8", "int16", "uint8", "uint16")
         if a is None:
             return
         one = blocks.value(a)
         if blocks.pick(True, False):
             a = blocks.must("or", a, blocks.full(one, 2 ** (bits_of(one.dtype) - 2), shape=()))
-        blocks.op(blocks.pick("sum", "sum", "cumsum"), a, axis=blocks.integer(0, len(one.shape) - 1))
+        blocks.op(blocks.pick("sum", "sum", "cumsum"), a, axis=int(np.argmax(one.shape)))
 
     def _truth(self) -> None:
         """Draw a cast to bool of floats of which some are near 0."""

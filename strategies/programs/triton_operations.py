@@ -65,6 +65,9 @@ class Operations:
         elif one.dtype in FLOATS:
             ops = ("add", "sub", "mul", "minimum", "maximum")
         op = blocks.pick(*ops)
+        if one.dtype != "bool" and op not in {"minimum", "maximum", "umulhi"} and blocks.pick(False, False, True):
+            blocks.op(op, a, value=self._number(one.dtype), flag=True, axis=blocks.pick(0, 0, 1))
+            return
         b = self._like(one)
         if op in {"shl", "shr"} and blocks.pick(True, True, False):
             b = blocks.full(one, blocks.integer(0, bits_of(one.dtype) - 1))
@@ -172,7 +175,7 @@ class Operations:
                 order = tuple(reversed(axes)) if rank == 2 or blocks.pick(True, False) else (*axes[1:], 0)
                 blocks.op("permute", a, axes=order)
             case "expand_dims":
-                blocks.op("expand_dims", a, axis=blocks.integer(0, rank))
+                blocks.op("expand_dims", a, axis=blocks.integer(0, rank), flag=rank > 0 and blocks.pick(False, True))
             case "broadcast_to":
                 wide = (
                     tuple(blocks.pick(2, 4) if extent == 1 else extent for extent in one.shape) if rank else self._factors(8)

@@ -269,6 +269,28 @@ def test_a_histogram_counts_where_its_mask_holds() -> None:
     assert result([0, 3, 1, 0], "int32", *body) == [2, 1, 0, 0]
 
 
+@pytest.mark.parametrize(
+    ("op", "dtype", "value", "axis", "wanted"),
+    [
+        ("add", "int8", 100, 0, [-56, 103]),
+        ("sub", "uint8", 1, 1, [157, 254]),
+        ("shr", "int16", 1, 0, [50, 1]),
+        ("sub", "float32", 0.5, 1, [-99.5, -2.5]),
+    ],
+)
+def test_a_number_takes_the_dtype_of_the_other_operand(
+    op: str, dtype: str, value: float, axis: int, wanted: list[Any]
+) -> None:
+    one = Op("v9", op, ("v1",), value=value, axis=axis, flag=True)
+    assert result([100, 3], dtype, one, size=2) == wanted
+
+
+@pytest.mark.parametrize(("dtype", "value"), [("int8", 200), ("uint8", -1), ("int32", 0.5), ("bool", 1)])
+def test_a_number_that_the_other_dtype_does_not_hold_is_refused(dtype: str, value: float) -> None:
+    with pytest.raises(Invalid, match=r"number|is no"):
+        result([1, 0], dtype, Op("v9", "xor", ("v1",), value=value, flag=True), size=2)
+
+
 def test_two_blocks_may_not_store_different_values() -> None:
     body = (Op("v0", "program_id"), full("v1", 0, "int32"), Store("y", "v1", "v0"))
     with pytest.raises(Invalid, match="two values"):

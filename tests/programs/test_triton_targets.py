@@ -90,6 +90,17 @@ RIGHT = (
         grid=(2, 1),
     ),
 )
+NUMBERS = tuple(
+    program(Op("v9", op, ("v1",), value=number, axis=axis, flag=True), dtype=dtype)
+    for op, dtype, number, axis in (("add", "int8", 9, 0), ("sub", "int16", 200, 1), ("mul", "float32", 0.5, 1))
+)
+NONE = program(
+    Op("v2", "expand_dims", ("v1",), axis=1, flag=True),
+    Op("v3", "expand_dims", ("v0",), axis=0, flag=True),
+    Op("v4", "sub", ("v2", "v3")),
+    Op("v9", "ravel", ("v4",)),
+    size=16,
+)
 LOOPS = [
     program(
         For("v2", end, (Op("v3", "sub", ("v2", "c0")),), begin, step, (Carry("c0", "v1", "v3"),), "tl.range"),
@@ -117,7 +128,7 @@ ATOMIC = TritonProgram(
 FLIP = program(Op("v2", "full", shape=(1,), value=3), Op("v9", "flip", ("v2",)), size=1)
 
 
-@pytest.mark.parametrize("one", [*RIGHT, *LOOPS, ATOMIC], ids=lambda one: one.id)
+@pytest.mark.parametrize("one", [*RIGHT, *NUMBERS, NONE, *LOOPS, ATOMIC], ids=lambda one: one.id)
 def test_the_interpreter_gives_what_the_evaluator_gives(one: TritonProgram, interpreted: Judge) -> None:
     assert [(verdict.subject, verdict.status) for verdict in interpreted(one)] == [("y", Status.PASS)]
 

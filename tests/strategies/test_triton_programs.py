@@ -67,6 +67,10 @@ def test_loops_and_branches_store_in_their_bodies(programs: list[TritonProgram])
     assert {"store: in for", "store: in if"} <= {label for one in programs for label in features(one)}
 
 
+def test_numbers_and_none_are_written_as_people_write_them(programs: list[TritonProgram]) -> None:
+    assert {"operand: number", "index: None"} <= {label for one in programs for label in features(one)}
+
+
 def differs(program: TritonProgram, other: TritonProgram) -> bool:
     """Return whether another program gives something else, or has no meaning."""
     try:

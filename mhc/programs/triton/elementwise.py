@@ -5,6 +5,7 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from mhc.programs.grammar import SIGNED, bits_of, range_of
 from mhc.programs.triton.grammar import FLOATS, Op
@@ -170,27 +171,40 @@ def _bitcast_text(node: Op) -> str:
     return f"{node.args[0]}.to({dtype_text(node.dtype)}, bitcast=True)"
 
 
+def _between(compute: Callable[..., Value], sign: str) -> Operation:
+    """Return an operation written between its operands, of which one may be a Python number: it takes the other's dtype."""
+
+    def run(node: Op, *operands: Value) -> Value:
+        if node.flag:
+            require(len(operands) == 1 and operands[0].dtype != "bool", "a number beside these operands")
+            number = _full(replace(node, dtype=operands[0].dtype, shape=()))
+            operands = (number, *operands) if node.axis else (*operands, number)
+        return compute(node, *operands)
+
+    return Operation(run, infix(sign))
+
+
 ELEMENTWISE: Mapping[str, Operation] = MappingProxyType(
     {
-        "add": Operation(_arithmetic(np.add), infix("+")),
-        "sub": Operation(_arithmetic(np.subtract), infix("-")),
-        "mul": Operation(_arithmetic(np.multiply), infix("*")),
+        "add": _between(_arithmetic(np.add), "+"),
+        "sub": _between(_arithmetic(np.subtract), "-"),
+        "mul": _between(_arithmetic(np.multiply), "*"),
         "minimum": Operation(_arithmetic(np.minimum), _called("tl.minimum")),
         "maximum": Operation(_arithmetic(np.maximum), _called("tl.maximum")),
-        "floordiv": Operation(_division(0), infix("//")),
-        "mod": Operation(_division(1), infix("%")),
-        "and": Operation(_logic(np.bitwise_and), infix("&")),
-        "or": Operation(_logic(np.bitwise_or), infix("|")),
-        "xor": Operation(_logic(np.bitwise_xor), infix("^")),
-        "shl": Operation(_shift(np.left_shift), infix("<<")),
-        "shr": Operation(_shift(np.right_shift), infix(">>")),
+        "floordiv": _between(_division(0), "//"),
+        "mod": _between(_division(1), "%"),
+        "and": _between(_logic(np.bitwise_and), "&"),
+        "or": _between(_logic(np.bitwise_or), "|"),
+        "xor": _between(_logic(np.bitwise_xor), "^"),
+        "shl": _between(_shift(np.left_shift), "<<"),
+        "shr": _between(_shift(np.right_shift), ">>"),
         "umulhi": Operation(_umulhi, _called("tl.umulhi")),
-        "lt": Operation(_compare(np.less), infix("<")),
-        "le": Operation(_compare(np.less_equal), infix("<=")),
-        "gt": Operation(_compare(np.greater), infix(">")),
-        "ge": Operation(_compare(np.greater_equal), infix(">=")),
-        "eq": Operation(_compare(np.equal), infix("==")),
-        "ne": Operation(_compare(np.not_equal), infix("!=")),
+        "lt": _between(_compare(np.less), "<"),
+        "le": _between(_compare(np.less_equal), "<="),
+        "gt": _between(_compare(np.greater), ">"),
+        "ge": _between(_compare(np.greater_equal), ">="),
+        "eq": _between(_compare(np.equal), "=="),
+        "ne": _between(_compare(np.not_equal), "!="),
         "neg": Operation(_neg, lambda node: f"-{node.args[0]}"),
         "invert": Operation(_invert, lambda node: f"~{node.args[0]}"),
         "abs": Operation(_abs, _called("tl.abs")),

@@ -47,10 +47,11 @@ class Op(_Node, frozen=True, tag="op"):
 
     Attributes:
         dtype: of `full`, and what casts give. shape: of the result, for `full`, `arange`, `reshape` and `broadcast_to`.
-        axis: -1 for all of them. axes: the order of `permute`.
-        value: of `full`; where `arange` begins; which half of `split`; the axis of the grid; k of `topk`; the bins of
-            `histogram`.
-        flag: the axis is kept (reductions), from the end (scans), descending (sort), with TF32 (dot).
+        axis: -1 for all of them; 1 where a number is the left operand. axes: the order of `permute`.
+        value: of `full`; the Python number that is an operand; where `arange` begins; which half of `split`; the axis of the
+            grid; k of `topk`; the bins of `histogram`.
+        flag: the axis is kept (reductions), from the end (scans), descending (sort), with TF32 (dot), written as
+            an index (expand_dims), with a Python number (of two operands).
         combine: of `reduce` and `associative_scan`.
     """
 

@@ -21,8 +21,14 @@ class Operation:
 
 
 def infix(sign: str) -> Callable[[Op], str]:
-    """Return what writes an operation between two operands."""
-    return lambda node: f"{node.args[0]} {sign} {node.args[1]}"
+    """Return what writes an operation between two operands, one of which may be a number."""
+
+    def text(node: Op) -> str:
+        operands = [*node.args, *([str(node.value)] if node.flag else [])]
+        left, right = reversed(operands) if node.flag and node.axis else operands
+        return f"{left} {sign} {right}"
+
+    return text
 
 
 def dtype_text(dtype: str) -> str:

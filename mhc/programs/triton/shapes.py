@@ -18,6 +18,7 @@ def _axis(node: Op, a: Value) -> int:
 
 def _expand_dims(node: Op, a: Value) -> Value:
     require(0 <= node.axis <= len(a.shape) < 4, f"axis {node.axis} of {a.shape}")
+    require(a.shape or not node.flag, "an index of one element")
     return value(a.dtype, np.expand_dims(a.data, node.axis))
 
 
@@ -75,6 +76,12 @@ def _gather(node: Op, a: Value, index: Value) -> Value:
     return value(a.dtype, np.take_along_axis(a.data, index.data, axis))
 
 
+def _expand_dims_text(node: Op) -> str:
+    if node.flag:
+        return f"{node.args[0]}[{':, ' * node.axis}None{'' if node.axis else ', :'}]"
+    return f"tl.expand_dims({node.args[0]}, {node.axis})"
+
+
 def _split_text(node: Op) -> str:
     return f"tl.split({node.args[0]})[{node.value}]"
 
@@ -85,7 +92,7 @@ def _with(name: str, more: Callable[[Op], str]) -> Callable[[Op], str]:
 
 SHAPES: Mapping[str, Operation] = MappingProxyType(
     {
-        "expand_dims": Operation(_expand_dims, _with("expand_dims", lambda node: f"{node.axis}")),
+        "expand_dims": Operation(_expand_dims, _expand_dims_text),
         "broadcast_to": Operation(_broadcast_to, _with("broadcast_to", lambda node: f"{list(node.shape)}")),
         "reshape": Operation(_reshape, _with("reshape", lambda node: f"{list(node.shape)}")),
         "permute": Operation(_permute, _with("permute", lambda node: f"{list(node.axes)}")),

@@ -1,7 +1,21 @@
 """The operations of a Triton program in words: what findings are named by, and what was covered."""
 
 from mhc.programs.triton.cuts import seen
-from mhc.programs.triton.grammar import REDUCTIONS, SCANS, SOURCES, Atomic, For, If, Load, Op, Store, TritonProgram, walk
+from mhc.programs.triton.grammar import (
+    BINARY,
+    COMPARISONS,
+    REDUCTIONS,
+    SCANS,
+    SOURCES,
+    Atomic,
+    For,
+    If,
+    Load,
+    Op,
+    Store,
+    TritonProgram,
+    walk,
+)
 from mhc.programs.triton.values import Value
 
 _BOTH = {"reduce", "associative_scan"}
@@ -60,6 +74,10 @@ def _word(node: Op, first: Value | None) -> str:
         name = f"reverse {name}"
     if node.flag and node.axis < 0 and node.op in REDUCTIONS:
         name += " that keeps all axes"
+    if node.flag and node.op in {*BINARY, *COMPARISONS}:
+        name += " of a number"
+    elif node.flag and node.op == "expand_dims":
+        name = "None as an index"
     if node.op == "histogram" and len(node.args) > 1:
         name = "masked histogram"
     if first is None:
@@ -75,6 +93,10 @@ def features(program: TritonProgram) -> frozenset[str]:
     """Return the labels of what a program has, for the map of what was covered."""
     labels = {f"statement: {type(node).__name__.lower()}" for node in walk(program.body)}
     labels |= {f"operation: {node.op}" for node in walk(program.body) if isinstance(node, Op)}
+    labels |= {"operand: number" for node in walk(program.body) if isinstance(node, Op) and node.flag and node.op in BINARY}
+    labels |= {
+        "index: None" for node in walk(program.body) if isinstance(node, Op) and node.flag and node.op == "expand_dims"
+    }
     labels |= {f"loop: {node.kind}" for node in walk(program.body) if isinstance(node, For)}
     labels |= {f"loop:{_last(node)}" for node in walk(program.body) if isinstance(node, For) and _last(node)}
     bodies = [node for node in walk(program.body) if isinstance(node, (For, If))]
