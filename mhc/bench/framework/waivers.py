@@ -201,9 +201,6 @@ WAIVERS: Mapping[str, Mapping[str, str]] = {
     },
     "oracles/bounds/aten/windows.py": {
         "padded: Tensor = aten.constant_pad_nd(x, sides, value) if [-any(sides)-]{+True+} else x": _SPEED,
-        "return type(a)(value, torch.zeros_like(value), a.dtype, finite=a.finite[-, errorless=True-]), index": _FLAG,
-        "apart = [(func(end, sizes, steps, sides, dilation)[0] - value).abs() for end in (a.value [---]{+++} a.error, a.value + a.error)]": "the largest rises by at least the error of the largest element, and falls by no more than that",
-        "found = extreme(flat, -1, [-False-]{+True+})": "it is reshaped to the shape of the index anyway",
         **dict.fromkeys(
             (
                 "if step > [-1-]{+0+} and x.shape[2 + at] > 1:",
@@ -212,7 +209,6 @@ WAIVERS: Mapping[str, Mapping[str, str]] = {
                 "if step > 1 and x.shape[2 + at] [->-]{+>=+} 1:",
                 "if step > 1 [-and-]{+or+} x.shape[2 + at] > 1:",
                 "if [-step > 1 and x.shape[2 + at] > 1-]{+True+}:",
-                "return type(a)(value, torch.zeros_like(value), a.dtype, [-finite=a.finite, -]errorless=True), index",
             ),
             _SPEED,
         ),
