@@ -3,7 +3,6 @@
 from mhc.programs.triton.cuts import seen
 from mhc.programs.triton.grammar import (
     BINARY,
-    COMPARISONS,
     REDUCTIONS,
     SCANS,
     SOURCES,
@@ -74,9 +73,7 @@ def _word(node: Op, first: Value | None) -> str:
         name = f"reverse {name}"
     if node.flag and node.axis < 0 and node.op in REDUCTIONS:
         name += " that keeps all axes"
-    if node.flag and node.op in {*BINARY, *COMPARISONS}:
-        name += " of a number"
-    elif node.flag and node.op == "expand_dims":
+    if node.flag and node.op == "expand_dims":
         name = "None as an index"
     if node.op == "histogram" and len(node.args) > 1:
         name = "masked histogram"
