@@ -235,8 +235,6 @@ def _solve(a: Tensor, b: Tensor, *, left: bool = True, out: Any = None) -> Tenso
 
 _DENSE = 64
 """The longest Fourier transform that is a product with one matrix."""
-
-
 _ROOT = 4.0
 """Units by which a root of unity may be off, whose angle is rounded to float32 first."""
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from mhc.declared import AS_REFERENCE, Declared
-from mhc.oracles.bounds import place, resampled  # noqa: F401
+from mhc.oracles.bounds import place, resampled  # noqa: F401  # importing resampled registers its compositions
 from mhc.oracles.bounds.carried import Carried
 from mhc.oracles.bounds.composed import Composed
 from mhc.oracles.bounds.error_number import ErrorNumber

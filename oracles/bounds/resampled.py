@@ -16,6 +16,7 @@ from torch.nn import functional
 from torch.utils._mode_utils import no_dispatch
 
 from mhc.oracles.bounds.aten.registry import aten, wide
+from mhc.oracles.bounds.aten.windows import each
 from mhc.oracles.bounds.carried import Carried
 from mhc.oracles.bounds.composed import composes, constant
 from mhc.oracles.bounds.rounding import unit_roundoff
@@ -32,11 +33,6 @@ class _Window:
     valid: Tensor
     weight: Tensor | None = None
     error: Tensor | None = None
-
-
-def _each(value: Any, rank: int) -> list[int]:
-    values = [value] if isinstance(value, int) else list(value)
-    return values * rank if len(values) == 1 else values
 
 
 def _gathered(x: Tensor, windows: Sequence[_Window]) -> tuple[Tensor, Tensor]:
@@ -119,18 +115,17 @@ def _average(rank: int) -> Callable[..., Any]:
         count_include_pad: bool = True,
         divisor_override: int | None = None,
     ) -> Tensor:
-        kernel = _each(kernel_size, rank)
-        steps = _each(stride, rank) if stride else kernel
-        every = list(zip(x.shape[-rank:], kernel, steps, _each(padding, rank), strict=True))
+        kernel = each(kernel_size, rank)
+        steps = each(stride, rank) if stride else kernel
+        every = list(zip(x.shape[-rank:], kernel, steps, each(padding, rank), strict=True))
         with no_dispatch():
             windows = [_pool_window(size, k, step, side, 1, ceil_mode) for size, k, step, side in every]
             counts = None
             if count_include_pad:  # the last window may reach over the padding: that part does not count
-                counts = [
-                    (torch.arange(one.place.shape[0]) * step - side + k).clamp(max=size + side)
-                    - (torch.arange(one.place.shape[0]) * step - side)
-                    for one, (size, k, step, side) in zip(windows, every, strict=True)
-                ]
+                counts = []
+                for one, (size, k, step, side) in zip(windows, every, strict=True):
+                    first = torch.arange(one.place.shape[0]) * step - side
+                    counts.append((first + k).clamp(max=size + side) - first)
         return _mean(x, windows, counts, divisor_override)
 
     return pool
@@ -142,13 +137,8 @@ def _adaptive_average(rank: int) -> Callable[..., Any]:
 
 def _adaptive_windows(x: Tensor, output_size: Any, rank: int) -> list[_Window]:
     with no_dispatch():
-        every = zip(x.shape[-rank:], _sizes(output_size, rank), strict=True)
+        every = zip(x.shape[-rank:], each(output_size, rank), strict=True)
         return [_adaptive_window(size, size if out is None else out) for size, out in every]
-
-
-def _sizes(output_size: Any, rank: int) -> list[Any]:
-    given = list(output_size) if isinstance(output_size, (list, tuple)) else [output_size]
-    return given * rank if len(given) == 1 else given
 
 
 def _largest(x: Tensor, windows: Sequence[_Window], return_indices: bool) -> Any:
@@ -173,9 +163,9 @@ def _maximum(rank: int, indices: bool = False) -> Callable[..., Any]:
         ceil_mode: bool = False,
         return_indices: bool = False,
     ) -> Any:
-        kernel = _each(kernel_size, rank)
-        steps = _each(stride, rank) if stride else kernel
-        every = zip(x.shape[-rank:], kernel, steps, _each(padding, rank), _each(dilation, rank), strict=True)
+        kernel = each(kernel_size, rank)
+        steps = each(stride, rank) if stride else kernel
+        every = zip(x.shape[-rank:], kernel, steps, each(padding, rank), each(dilation, rank), strict=True)
         with no_dispatch():
             windows = [_pool_window(*one, ceil_mode) for one in every]
         return _largest(x, windows, return_indices or indices)
@@ -253,11 +243,11 @@ def _interpolate(
         return NotImplemented
     scales: list[float | None] = [None] * rank
     if size is None:
-        factors = [float(one) for one in _sizes(scale_factor, rank)]
+        factors = [float(one) for one in each(scale_factor, rank)]
         outs = [math.floor(n * factor) for n, factor in zip(x.shape[2:], factors, strict=True)]
         scales = [None] * rank if recompute_scale_factor else list(factors)
     else:
-        outs = _sizes(size, rank)
+        outs = each(size, rank)
     held = wide(x.dtype)
     with no_dispatch():
         windows = [

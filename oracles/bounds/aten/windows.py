@@ -1,4 +1,4 @@
-"""Convolutions and pooling, as matrix products, sums and maxima over the windows of a tensor.
+"""Convolutions, as matrix products over the windows of a tensor.
 
 A convolution is the product of its weights with a matrix whose columns are windows: with it come the bound of a matrix
 product, and its order of summation, which is free. The gradient of its input is a convolution too: of the upstream gradient,
@@ -16,9 +16,9 @@ from mhc.oracles.bounds.aten.registry import DECOMPOSED, aten, narrowed, rule, w
 from mhc.oracles.bounds.error_number import ErrorNumber
 
 
-def _each(value: Any, rank: int) -> list[int]:
-    """Return one number for each dimension."""
-    values = [value] if isinstance(value, int) else list(value)
+def each(value: Any, rank: int) -> list[Any]:
+    """Return one value for each dimension."""
+    values = list(value) if isinstance(value, (list, tuple)) else [value]
     return values * rank if len(values) == 1 else values
 
 
@@ -111,7 +111,7 @@ def _convolution(
     groups: int,
 ) -> Tensor:
     rank, dtype = x.dim() - 2, x.dtype
-    stride, padding, dilation, more = (_each(one, rank) for one in (stride, padding, dilation, output_padding))
+    stride, padding, dilation, more = (each(one, rank) for one in (stride, padding, dilation, output_padding))
     x, weight = x.to(wide(dtype)), weight.to(wide(dtype))
     if transposed:
         every = zip(x.shape[2:], weight.shape[2:], stride, padding, dilation, more, strict=True)
@@ -138,7 +138,7 @@ def _convolution_backward(
     output_mask: Sequence[bool],
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     rank, dtype = x.dim() - 2, x.dtype
-    stride, padding, dilation = (_each(one, rank) for one in (stride, padding, dilation))
+    stride, padding, dilation = (each(one, rank) for one in (stride, padding, dilation))
     dy, x, weight = (one.to(wide(dtype)) for one in (gradient, x, weight))
     dx = dweight = dbias = None
     if output_mask[0] and transposed:
