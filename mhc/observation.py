@@ -66,6 +66,7 @@ class Observation:
         seconds: wall time by stage, device work included.
         aliased: (result, other) for each undeclared sharing of memory with an input, a saved tensor or another result.
         changes: changes of the global state, which were undone.
+        in_turn: in Triton's interpreter, some launch had several programs, which ran one after the other.
         early: after a run with late inputs (`mhc.stream_order`), host copies of the results as they were on the stream when
             the call returned; all other fields describe the final results.
     """
@@ -84,6 +85,7 @@ class Observation:
     environment: Environment
     aliased: tuple[tuple[str, str], ...] = ()
     changes: tuple[Change, ...] = ()
+    in_turn: bool = False
     early: Mapping[str, Tensor] = field(default_factory=dict)
 
 
@@ -101,6 +103,7 @@ def observe(
     stream: Stream | None = None,
     autograd: Autograd | None = None,
     before: Mapping[str, Tensor] | None = None,
+    lockstep: bool = False,
 ) -> Observation:
     """Run forward and backward of `implementation` on device copies of `inputs`, and return the observation.
 
@@ -118,6 +121,7 @@ def observe(
             backward is autograd's.
         before: other allocations of `inputs` and `saved` by name, on the host. Each stage is called twice with the same
             tensors: they hold these values in the first call, and are rewritten in place. None for one call.
+        lockstep: in Triton's interpreter, run the programs of each launch together (`mhc.triton_lockstep`).
     """
     case, table = inputs.case, inputs.case.table
     record = _StageRecord()
@@ -142,7 +146,7 @@ def observe(
                 if before is not None:
                     memory = {one: where[one].memory[one] for one in names if one in before}
                     function = partial(_call_again, function, memory, before, {**inputs.storages, **saved})
-                results.update(_run(implementation, stage, function, arguments, specs, inputs, stream, record))
+                results.update(_run(implementation, stage, function, arguments, specs, inputs, stream, record, lockstep=lockstep))
     except Refused as refusal:
         # only a pinned schedule may be refused this late: compilation may show that it is too large for the device
         if implementation.name in case.schedules:
@@ -185,14 +189,16 @@ def observe(
         environment=environment(),
         aliased=_undeclared(implementation, shared(returned, {n: one for n, one in given.items() if one is not None})),
         changes=tuple(record.changes),
+        in_turn=record.in_turn,
         early=copied.early,
     )
 
 
-@dataclass(frozen=True)
+@dataclass
 class _StageRecord:
     """What stages record besides their results."""
 
+    in_turn: bool = False
     seconds: dict[str, float] = field(default_factory=dict)
     changes: list[Change] = field(default_factory=list)
     early: dict[str, Tensor] = field(default_factory=dict)
@@ -365,6 +371,8 @@ def _run(
     inputs: Inputs,
     stream: Stream | None,
     record: _StageRecord,
+    *,
+    lockstep: bool,
 ) -> Mapping[str, Tensor | None]:
     schedule = inputs.case.schedules.get(implementation.name)
     keywords = implementation.keywords(inputs.case.scalars, schedule)
@@ -372,8 +380,9 @@ def _run(
     early: Sequence[Tensor | None] = ()
     changes: list[Change] = []
     try:
-        ready = prepared(config, needed=interpreted)
-        with float32_matmuls(inputs.device.type), ready, unchanged(stage, inputs.device.type) as changes:
+        ready = prepared(config, needed=interpreted, lockstep=lockstep)
+        unchanging = unchanged(stage, inputs.device.type)
+        with float32_matmuls(inputs.device.type), ready as launched, unchanging as changes:
             start = time.perf_counter()
             with _one_process(f"{implementation.place}{implementation.name}.{stage}"):
                 if stream is None:
@@ -383,6 +392,7 @@ def _run(
             if inputs.device.type == "cuda":
                 torch.cuda.synchronize(inputs.device)
             record.seconds[stage] = time.perf_counter() - start
+        record.in_turn |= launched.in_turn
     finally:
         record.changes.extend(changes)
     results = check_returned(implementation, stage, returned, specs, inputs)

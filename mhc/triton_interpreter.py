@@ -29,6 +29,7 @@ import numpy as np
 
 from mhc.autotuned import pinned
 from mhc.implementation import Refused
+from mhc.triton_lockstep import Launched, launches
 from mhc.triton_quick import quick
 
 _INTERPRETER, _AUTOTUNER = "triton.runtime.interpreter", "triton.runtime.autotuner"
@@ -44,16 +45,32 @@ _COMPUTED: dict[str, Callable[[Any], Any]] = {
 progress: int | None = None
 """A descriptor to which each program of a launch writes how many have begun in this process, where somebody watches."""
 _begun = 0
+_lockstep = False
 
 
 @contextmanager
-def prepared(config: int | None = None, *, needed: bool = False) -> Iterator[None]:
+def in_lockstep() -> Iterator[None]:
+    """Run the programs of each launch in the block together, which is quicker (`mhc.triton_lockstep`)."""
+    global _lockstep  # noqa: PLW0603
+    before, _lockstep = _lockstep, True
+    try:
+        yield
+    finally:
+        _lockstep = before
+
+
+@contextmanager
+def prepared(config: int | None = None, *, needed: bool = False, lockstep: bool = False) -> Iterator[Launched]:
     """Prepare Triton's interpreter for the block, if it is loaded, and pin the config of autotuned kernels.
 
     What a release of Triton does in another way is left as it is.
 
     Args:
         needed: the block runs kernels in the interpreter, which is loaded first: the block may be the first to import it.
+        lockstep: run the programs of each launch together, also outside of `in_lockstep`.
+
+    Returns:
+        what was launched in the interpreter.
     """
     if needed and os.environ.get(VARIABLE) == "1":
         with suppress(ImportError):  # which the block raises too
@@ -62,7 +79,7 @@ def prepared(config: int | None = None, *, needed: bool = False) -> Iterator[Non
     interpreter: Any = sys.modules.get(_INTERPRETER)
     autotuner: Any = getattr(sys.modules.get(_AUTOTUNER), "Autotuner", None)
     if autotuner is None:
-        yield
+        yield Launched()
         return
     run, patch, convert = (autotuner.run, *(getattr(interpreter, one, None) for one in ("_patch_lang", "_implicit_cvt")))
     autotuner.run = _with_one_config(run) if config is None else pinned(run, config, Refused)
@@ -74,8 +91,9 @@ def prepared(config: int | None = None, *, needed: bool = False) -> Iterator[Non
             interpreter._implicit_cvt = floats.with_scalars(convert)
     try:
         interpreted = interpreter is not None and interpreter.triton.knobs.runtime.interpret
-        with quick(interpreter) if interpreted else nullcontext(), _counted(interpreter):
-            yield
+        noted = launches(interpreter, lockstep=lockstep or _lockstep) if interpreted else nullcontext(Launched())
+        with quick(interpreter) if interpreted else nullcontext(), _counted(interpreter), noted as launched:
+            yield launched
     finally:
         autotuner.run = run
         if patch is not None:

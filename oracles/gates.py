@@ -20,7 +20,7 @@ GATES: tuple[Gate, ...] = (
     determinism.GATE,
     *presence.GATES,
     memory.GATE,
-    ordering.GATE,
+    *ordering.GATES,
     isolation.GATE,
     exact.GATE,
     precision.GATE,

@@ -1,7 +1,11 @@
-"""The ordering gate, on CUDA only: checks that all work is ordered on the current stream.
+"""The ordering gate: checks that what is not promised an order needs none.
 
-In a further run the inputs are written late on the current stream and overwritten right after the call
-(`mhc.stream_order`). Work that starts too early on another stream, or is not waited for, changes the bits.
+On CUDA, all work must be ordered on the current stream. In a further run the inputs are written late on the current stream
+and overwritten right after the call (`mhc.stream_order`). Work that starts too early on another stream, or is not waited
+for, changes the bits.
+
+In Triton's interpreter the programs of a launch run one after the other; a GPU promises no order. In a further run they run
+together (`mhc.triton_lockstep`), and the results must be right there too.
 """
 
 from collections.abc import Mapping
@@ -9,12 +13,15 @@ from dataclasses import replace
 
 from mhc.observation import Observation
 from mhc.oracles import determinism
+from mhc.oracles.judge import agree
 from mhc.oracles.trial import Gate, Plan, Run, Trial
 from mhc.oracles.verdict import Status, Verdict, not_applicable
 from mhc.stream_order import new_stream
 
 NAME = "ordering"
 LATE = "late inputs"
+TOGETHER = "programs together"
+RACE = "race"
 
 
 def plan(trial: Trial) -> Plan | list[Verdict]:
@@ -36,4 +43,18 @@ def plan(trial: Trial) -> Plan | list[Verdict]:
     return Plan(runs=[determinism.repeat(trial), late], judge=judge)
 
 
-GATE = Gate(name=NAME, plan=plan, every=8)
+def together(trial: Trial) -> Plan | list[Verdict]:
+    """Plan a run in which the programs of each launch run together, where they ran one after the other in the first run."""
+    if not trial.observation.in_turn:
+        return [not_applicable(NAME, "programs", "no launch in Triton's interpreter ran several programs in turn")]
+
+    def judge(observed: Mapping[str, Observation]) -> list[Verdict]:
+        verdicts = agree(NAME, RACE, observed[TOGETHER], trial.allowed)
+        why = "where programs run together; they are not ordered on a GPU"
+        return [replace(one, message=f"{one.message} {why}") if one.status is Status.FAIL else one for one in verdicts]
+
+    run = Run(label=TOGETHER, inputs=trial.inputs, saved=trial.reference.saved, lockstep=True)
+    return Plan(runs=[run], judge=judge)
+
+
+GATES = (Gate(name=NAME, plan=plan, every=8), Gate(name=NAME, variant=TOGETHER, plan=together))

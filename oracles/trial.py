@@ -52,6 +52,7 @@ class Run:
         late: the inputs are written late on the current stream (`mhc.stream_order`).
         autograd: forward and backward run together and use autograd so, in place of the stages.
         before: allocations by name, whose values the same tensors have in a call before this one.
+        lockstep: in Triton's interpreter, the programs of a launch run together (`mhc.triton_lockstep`).
     """
 
     label: str
@@ -62,6 +63,7 @@ class Run:
     late: bool = False
     autograd: Autograd | None = None
     before: Mapping[str, Tensor] | None = None
+    lockstep: bool = False
 
 
 LARGE = 1024

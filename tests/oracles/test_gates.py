@@ -20,6 +20,7 @@ def test_the_gates_in_their_order_and_how_often_they_judge() -> None:
         ("presence", "others", 4, None),
         ("memory", "", 4, None),
         ("ordering", "", 8, None),
+        ("ordering", "programs together", 1, None),
         ("isolation", "", 8, None),
         ("exact", "", 12, None),
         ("precision", "", 8, 2),

@@ -50,12 +50,12 @@ UNORDERED = {("ordering", name, "unordered") for name in OUTPUTS}
 )
 def test_a_stream_that_does_not_wait_fails(how: dict[str, bool], found: set[Any], streams: Streams) -> None:
     implementation = launched(FORWARD, streams, **how)
-    assert gate_symptoms(ordering.GATE, implementation, CASE) == found
+    assert gate_symptoms(ordering.GATES[0], implementation, CASE) == found
 
 
 def test_without_the_delay_it_would_not_be_seen(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "delay", lambda seconds: None)
-    assert gate_symptoms(ordering.GATE, launched(FORWARD, streams, waits=False), CASE) == set()
+    assert gate_symptoms(ordering.GATES[0], launched(FORWARD, streams, waits=False), CASE) == set()
 
 
 def test_inputs_that_are_read_after_the_call_are_overwritten_by_then(streams: Streams) -> None:
@@ -72,7 +72,7 @@ def test_inputs_that_are_read_after_the_call_are_overwritten_by_then(streams: St
             streams.wait()
         return out
 
-    verdicts = gate_verdicts(ordering.GATE, altered(ordered, forward=again), CASE)
+    verdicts = gate_verdicts(ordering.GATES[0], altered(ordered, forward=again), CASE)
     assert symptoms(verdicts) == {("ordering", "h_in", "unordered")}
     (message,) = [one.message for one in verdicts if one.status is Status.FAIL]
     assert message.startswith("h_in[0, 0, 0] = ")
@@ -113,7 +113,7 @@ def test_a_kernel_that_differs_from_run_to_run_is_not_judged(streams: Streams) -
     calls = iter(range(1000))
     unsteady = altered(FORWARD, forward=lambda out, _: (out[0] * 2.0 ** next(calls), *out[1:]))
     wrong = launched(unsteady, streams, waits=False)
-    verdicts = {one.subject: one for one in gate_verdicts(ordering.GATE, wrong, CASE)}
+    verdicts = {one.subject: one for one in gate_verdicts(ordering.GATES[0], wrong, CASE)}
     assert verdicts["h_in"].status is Status.NOT_APPLICABLE
     assert verdicts["h_post"].status is Status.FAIL
 
@@ -127,13 +127,13 @@ def test_strides_and_offsets_stay(streams: Streams) -> None:
 
     case = with_layout(CASE, "x", order=(1, 0, 2, 3), pad=1, offset=3)
     case = with_layout(with_layout(case, "phi", step=2), "bias", expand=(0,))
-    gate_verdicts(ordering.GATE, altered(FORWARD, forward=edit), case)
+    gate_verdicts(ordering.GATES[0], altered(FORWARD, forward=edit), case)
     assert len(seen) == 4  # first, repeat, on NaN, late
     assert len(set(seen)) == 1
 
 
 def test_on_the_cpu_it_says_that_it_does_not_apply() -> None:
-    (verdict,) = gate_verdicts(ordering.GATE, MANUAL, CASE)
+    (verdict,) = gate_verdicts(ordering.GATES[0], MANUAL, CASE)
     assert (verdict.status, verdict.message) == (
         Status.NOT_APPLICABLE,
         "on this device a call returns when its work is done",

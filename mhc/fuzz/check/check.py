@@ -178,6 +178,7 @@ def rerun(implementation: Implementation, run: Run) -> Observation:
         stream=stream,
         autograd=run.autograd,
         before=run.before,
+        lockstep=run.lockstep,
     )
 
 
