@@ -146,7 +146,9 @@ def observe(
                 if before is not None:
                     memory = {one: where[one].memory[one] for one in names if one in before}
                     function = partial(_call_again, function, memory, before, {**inputs.storages, **saved})
-                results.update(_run(implementation, stage, function, arguments, specs, inputs, stream, record, lockstep=lockstep))
+                results.update(
+                    _run(implementation, stage, function, arguments, specs, inputs, stream, record, lockstep=lockstep)
+                )
     except Refused as refusal:
         # only a pinned schedule may be refused this late: compilation may show that it is too large for the device
         if implementation.name in case.schedules:

@@ -1,16 +1,19 @@
 """Programs of a launch in lockstep, in Triton's interpreter.
 
-The interpreter runs the programs of a launch one after the other, and each operation of a kernel costs it tens of microseconds,
-however few elements a block has: a kernel with a program for each row is slow. Here each operation is computed for many
-programs at once. Every array has one axis more, the first, of as many programs as run together, or of 1 where all have the same.
+The interpreter runs the programs of a launch one after the other, and each operation of a kernel costs it tens of
+microseconds, however few elements a block has: a kernel with a program for each row is slow. Here each operation is
+computed for many programs at once. Every array has one axis more, the first, of as many programs as run together, or of 1
+where all have the same.
 
-Where programs part (an `if` or the bounds of a loop differ among them), what the group has written is undone, and its parts run
-one after the other. So it is where anything fails: then its programs run one by one, as the interpreter runs them.
+Where programs part (an `if` or the bounds of a loop differ among them), what the group has written is undone, and its
+parts run one after the other. So it is where anything fails: then its programs run one by one, as in the interpreter.
 
-A GPU promises no order of programs, and this is one that it may take. A kernel that is right one program after the other, and
-wrong here, has a race (`mhc.oracles.ordering`).
+A GPU promises no order of programs, and this is one that it may take. A kernel that is right one program after the other,
+and wrong here, has a race (`mhc.oracles.ordering`).
 """
 
+import functools
+import hashlib
 import inspect
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +25,13 @@ import numpy as np
 _FIRST = 8
 """Programs of the first group; the next ones have as many as give the largest array `_ELEMENTS`."""
 _ELEMENTS = 1 << 16
+_READ = frozenset(
+    {
+        "a35dd799fbbbbeea59189aba1cb00daeba13f5ed0c9b217d1f8d3859e536bce2",  # Triton 3.6.0
+        "9cce1d22b88c36bfea47cf7d2bd5e097dda81ae0667b5ea879535ccdcc0e8a3c",  # 3.7.0 and 3.7.1
+    }
+)
+"""Digests of the parts of the interpreter that were read, by `_digest`; in another release operations may differ."""
 _UNDONE = 1 << 22
 """Elements that a group may write: more are not kept to be undone, and it runs in halves."""
 
@@ -51,9 +61,14 @@ class Launched:
 def launches(interpreter: Any, *, lockstep: bool) -> Iterator[Launched]:
     """Note what is launched in the block.
 
+    Of a release of Triton that was not read, nothing is noted, and programs run one after the other.
+
     Args:
         interpreter: the module `triton.runtime.interpreter`. lockstep: run the programs of each launch together.
     """
+    if _digest(interpreter) not in _READ:
+        yield Launched()
+        return
     executor, patch = interpreter.GridExecutor, interpreter._patch_lang_tensor
     call, launched = executor.__call__, Launched()
 
@@ -63,7 +78,7 @@ def launches(interpreter: Any, *, lockstep: bool) -> Iterator[Launched]:
 
     if lockstep:
         together = _Together(interpreter)
-        executor.__call__ = lambda self, *args, **kwargs: together.launch(self, *args, **kwargs)
+        executor.__call__ = _method(together.launch)
         interpreter._patch_lang_tensor = together.patch_tensor(patch)
     else:
         executor.__call__ = in_turn
@@ -72,6 +87,16 @@ def launches(interpreter: Any, *, lockstep: bool) -> Iterator[Launched]:
     finally:
         executor.__call__ = call
         interpreter._patch_lang_tensor = patch
+
+
+@functools.cache
+def _digest(interpreter: Any) -> str:
+    """Return what identifies the sources of the classes that run together; nothing where one is not there."""
+    try:
+        classes = [getattr(interpreter, name) for name in ("InterpreterBuilder", "ReduceOps", "ScanOps", "GridExecutor")]
+        return hashlib.sha256("".join(map(inspect.getsource, classes)).encode()).hexdigest()
+    except (AttributeError, OSError, TypeError):
+        return ""
 
 
 class _Together:
@@ -233,7 +258,8 @@ class _Together:
         level = self._level(*arrays)
         shape = np.broadcast_shapes(*(one.shape for one in level), (programs,) + (1,) * (level[0].ndim - 1))
         return [
-            one if one.shape == shape and one.flags.carray else np.array(np.broadcast_to(one, shape), order="C") for one in level
+            one if one.shape == shape and one.flags.carray else np.array(np.broadcast_to(one, shape), order="C")
+            for one in level
         ]
 
     def binary_op(self, lhs: Any, rhs: Any, op: Any) -> Any:
@@ -256,7 +282,9 @@ class _Together:
     def create_splat(self, ret_ty: Any, arg: Any) -> Any:
         scalar = arg.data.reshape((-1,) + (1,) * len(ret_ty.shape))
         dtype = self.interpreter._get_np_dtype(arg.dtype)
-        return self._handle(self._seen(np.broadcast_to(scalar.astype(dtype), (len(scalar), *ret_ty.shape))), arg.dtype.scalar)
+        return self._handle(
+            self._seen(np.broadcast_to(scalar.astype(dtype), (len(scalar), *ret_ty.shape))), arg.dtype.scalar
+        )
 
     def create_unsplat(self, arg: Any) -> Any:
         return self._handle(arg.data.reshape(len(arg.data), -1)[:, 0], arg.dtype.scalar)
@@ -286,7 +314,7 @@ class _Together:
         data, at = (np.broadcast_to(one.data, (count, *one.data.shape[1:])) for one in (src, indices))
         return self._handle(np.take_along_axis(data, at, axis=axis + 1), src.dtype.scalar)
 
-    def create_masked_load(self, ptrs: Any, mask: Any, other: Any, *_: Any) -> Any:
+    def create_masked_load(self, ptrs: Any, mask: Any, other: Any, *_: Any, **hints: Any) -> Any:
         dtype = ptrs.get_element_ty()
         np_dtype = self.interpreter._get_np_dtype(dtype)
         rest = np.zeros(1, dtype=np_dtype) if other is None else other.data
@@ -294,7 +322,7 @@ class _Together:
         loaded = self.interpreter._interpreter.load(addresses, shown, otherwise, np_dtype)
         return self._handle(self._seen(loaded), dtype)
 
-    def create_masked_store(self, ptrs: Any, value: Any, mask: Any, *_: Any) -> None:
+    def create_masked_store(self, ptrs: Any, value: Any, mask: Any, *_: Any, **hints: Any) -> None:
         addresses, data, shown = self._spread(ptrs.data, value.data, np.asarray(mask.data))
         self._keep(addresses, data, shown)
         self.interpreter._interpreter.store(addresses, data, shown)
@@ -307,7 +335,7 @@ class _Together:
             self.interpreter.interpreter_builder, *handles, sem, scope
         )
 
-    def create_atomic_rmw(self, rmwOp: Any, ptr: Any, val: Any, mask: Any, sem: Any, scope: Any) -> Any:  # noqa: N803
+    def create_atomic_rmw(self, rmwOp: Any, ptr: Any, val: Any, mask: Any, sem: Any, scope: Any) -> Any:
         addresses, data, shown = self._spread(ptr.data, val.data, mask.data, programs=self.count)
         self._keep(addresses, data, shown)
         handles = (self._handle(one, of.dtype) for one, of in zip((addresses, data, shown), (ptr, val, mask), strict=True))
@@ -372,7 +400,11 @@ class _Together:
 
 def _method(form: Callable[..., Any]) -> Callable[..., Any]:
     """Return a bound function as one that a class may have."""
-    return lambda handle, *args: form(handle, *args)
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return form(self, *args, **kwargs)
+
+    return method
 
 
 def _values(together: _Together, data: Any, dtype: Any) -> Any:
@@ -400,7 +432,8 @@ def _along(together: _Together, combine: Any, tensors: Sequence[Any], axis: int)
         parts = combined if isinstance(combined, tuple) else (combined,)
         raw = [one.handle.data if hasattr(one, "handle") else np.asarray([one]) for one in parts]
         held = [
-            np.broadcast_to(one, (data[0][0].size,)).astype(of.dtype).reshape(rest) for one, of in zip(raw, data, strict=True)
+            np.broadcast_to(one, (data[0][0].size,)).astype(of.dtype).reshape(rest)
+            for one, of in zip(raw, data, strict=True)
         ]
         yield held
 
@@ -409,7 +442,7 @@ def _reductions(together: _Together) -> type:
     """Return the interpreter's class of reductions, with an axis of programs in front."""
     interpreter = together.interpreter
     standard = interpreter.tl.standard
-    known = {
+    known: dict[Any, tuple[Any, Any]] = {
         standard._argmin_combine_tie_break_left: (np.min, np.argmin),
         standard._argmax_combine_tie_break_left: (np.max, np.argmax),
         standard._elementwise_max: (np.nanmax, None),
@@ -445,7 +478,10 @@ def _reductions(together: _Together) -> type:
 def _scans(together: _Together) -> type:
     """Return the interpreter's class of scans, with an axis of programs in front."""
     interpreter = together.interpreter
-    known = {interpreter.tl.standard._sum_combine: np.cumsum, interpreter.tl.standard._prod_combine: np.cumprod}
+    known: dict[Any, Any] = {
+        interpreter.tl.standard._sum_combine: np.cumsum,
+        interpreter.tl.standard._prod_combine: np.cumprod,
+    }
 
     class Scans(interpreter.ScanOps):  # type: ignore[misc, name-defined]
         def apply_impl(self, input: Any) -> Any:

@@ -112,8 +112,8 @@ def _judged(
 ) -> Judgement:
     """Judge a drawn case, in Triton's interpreter with the programs of a launch together, which is quicker.
 
-    What fails there is judged again with one program after the other, as the interpreter runs it everywhere else: the gate of
-    ordering then says whether that makes the difference.
+    What fails there is judged again with one program after the other, as the interpreter runs it everywhere else: the
+    gate of ordering then says whether that makes the difference.
     """
     with in_lockstep():
         judged = check(implementation, case, device, Level.DRAWN, clock, peers=peers, locate=locate)

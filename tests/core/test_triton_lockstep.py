@@ -1,0 +1,314 @@
+"""Programs of a launch that run together in Triton's interpreter: the same results, what parts them, and races."""
+
+# mypy: disable-error-code="no-untyped-def,untyped-decorator"
+# kernels are in Triton's language
+
+import importlib
+from collections.abc import Callable
+from dataclasses import replace
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import triton
+import triton.language as tl
+from hypothesis import HealthCheck, given, settings
+from torch import Tensor
+
+from mhc import Implementation, default_case, operator, triton_lockstep
+from mhc.fuzz.check.check import check
+from mhc.fuzz.check.level import Level
+from mhc.fuzz.check.timing import Timing
+from mhc.fuzz.worker.session import _judged
+from mhc.oracles import ordering
+from mhc.oracles.verdict import Status
+from mhc.programs.compile_error import CompileError
+from mhc.programs.triton.evaluate import evaluate
+from mhc.programs.triton.grammar import TritonProgram
+from mhc.programs.triton.interpreted import prepare
+from mhc.programs.triton.text import render
+from mhc.strategies.programs.triton_programs import triton_programs
+from mhc.triton_interpreter import prepared
+
+ROWS, WIDTH = 11, 8
+Groups = list[tuple[int, bool]]
+
+
+@pytest.fixture(autouse=True)
+def interpreter() -> Any:
+    if not triton.knobs.runtime.interpret:
+        pytest.skip("Triton compiles in this process: --device cuda")
+    return importlib.import_module("triton.runtime.interpreter")
+
+
+@pytest.fixture
+def groups(monkeypatch: pytest.MonkeyPatch) -> Groups:
+    """How many programs each group had that ran, and whether they ran together."""
+    found: Groups = []
+    original = triton_lockstep._Together._run_group
+
+    def run_group(self: Any, kernel: Callable[[], Any], programs: Any) -> Any:
+        counts = []
+
+        def counted() -> None:
+            counts.append(self.count)
+            kernel()
+
+        parts = original(self, counted, programs)
+        if not parts:
+            found.append((len(programs), counts == [len(programs)] and len(programs) > 1))
+        return parts
+
+    monkeypatch.setattr(triton_lockstep._Together, "_run_group", run_group)
+    return found
+
+
+def result(program: TritonProgram, *, lockstep: bool) -> dict[str, bytes] | str:
+    (run,) = prepare([program], [render(program)], None)  # type: ignore[arg-type]
+    assert not isinstance(run, CompileError)
+    try:
+        with prepared(lockstep=lockstep):
+            return {name: one.tobytes() for name, one in run().items()}
+    except CompileError as error:
+        return f"{error.stage}: {error}"
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(triton_programs(version("triton")))
+def test_a_drawn_program_gives_what_it_means(program: TritonProgram) -> None:
+    """Where the interpreter is wrong one program after the other, it may be right here (docs/results/programs.md)."""
+    means = {name: one.tobytes() for name, one in evaluate(program).items()}
+    assert result(program, lockstep=True) in (means, result(program, lockstep=False))
+
+
+@triton.jit
+def add_and_largest(a, b, c, d):
+    return a + c, tl.maximum(b, d)
+
+
+@triton.jit
+def every_operation(x, y, z, WIDTH: tl.constexpr):
+    row = tl.program_id(0) * tl.num_programs(1) + tl.program_id(1)
+    at = tl.arange(0, WIDTH)
+    v = tl.load(x + row * WIDTH + at)
+    block = tl.reshape(v, (2, WIDTH // 2))
+    left, right = tl.split(tl.reshape(v, (WIDTH // 2, 2)))
+    total, most = tl.reduce((v, v), 0, add_and_largest)
+    turned = tl.trans(block)
+    out = tl.cumsum(v, 0) + tl.flip(v, 0) * total + tl.sort(v)
+    out += tl.interleave(left, right) + tl.cat(left, right, can_reorder=True)
+    out += tl.gather(v, (at + row) % WIDTH, 0) + tl.max(v) + tl.argmin(v, 0) + most
+    out += tl.reshape(
+        tl.dot(turned, block) + tl.sum(block, 1, keep_dims=True).broadcast_to(2, WIDTH // 2).sum(), (16,)
+    ).sum()
+    out += tl.where(row % 2 == 0, v, -v) + tl.histogram(tl.abs(v).to(tl.int32) % 4, WIDTH).to(tl.float32)
+    pointer = tl.make_block_ptr(x, (ROWS_HERE, WIDTH), (WIDTH, 1), (row, 1), (1, WIDTH), (1, 0))
+    shifted = tl.load(pointer, boundary_check=(0, 1), padding_option="zero")
+    out += tl.reshape(shifted, (WIDTH,)) + tl.load(tl.advance(pointer, (1, 0)), boundary_check=(0, 1)).reshape(WIDTH)
+    described = tl.make_tensor_descriptor(x, (ROWS_HERE, WIDTH), (WIDTH, 1), (1, WIDTH))
+    out += described.load([row + 1, 0]).reshape(WIDTH)
+    out += tl.associative_scan(v, 0, larger, reverse=True) + block.T.sum(0).max()
+    tl.store(y + row * WIDTH + at, out, mask=at < WIDTH - 1)
+    tl.atomic_add(z + at, 1 + row)
+
+
+@triton.jit
+def larger(a, b):
+    return tl.maximum(a, b)
+
+
+ROWS_HERE = tl.constexpr(ROWS * 2)
+
+
+@pytest.mark.filterwarnings("ignore:tl.make_block_ptr is deprecated")
+def test_operations_of_all_programs_at_once(groups: Groups) -> None:
+    x = torch.randint(-9, 9, (2 * ROWS, WIDTH), generator=torch.Generator().manual_seed(3)).float()
+
+    def run(*, lockstep: bool) -> tuple[Tensor, Tensor]:
+        y, z = torch.full_like(x, 7.0), torch.zeros(WIDTH, dtype=torch.int32)
+        with prepared(lockstep=lockstep):
+            every_operation[(2, ROWS)](x, y, z, WIDTH=WIDTH)
+        return y, z
+
+    for one, other in zip(run(lockstep=False), run(lockstep=True), strict=True):
+        assert torch.equal(one, other)
+    assert groups == [(8, True), (14, True)]
+
+
+@triton.jit
+def branches(x, y):
+    row = tl.program_id(0)
+    v = tl.load(x + row)
+    tl.store(y + row, v)
+    if v > 2:
+        tl.store(y + row, v * 10)
+    else:
+        if row == 0:
+            return
+        tl.atomic_add(y + row, 1)
+
+
+@triton.jit
+def loops(x, y):
+    row = tl.program_id(0)
+    total = row * 0
+    for step in range(tl.load(x + row)):
+        total += step
+        tl.atomic_add(y + row, 1)
+    while total > 3:
+        total -= 2
+    tl.atomic_add(y + row, 100 * total)
+
+
+@triton.jit
+def last_adds_up(x, y):
+    """Each program adds its number, and the last one to come copies the sum."""
+    row = tl.program_id(0)
+    tl.atomic_add(y, tl.load(x + row))
+    before = tl.atomic_add(y + 1, 1)
+    if before == tl.num_programs(0) - 1:
+        tl.store(y + 2, tl.load(y))
+
+
+@triton.jit
+def locked(x, y):
+    """A sum without atomic additions, behind a lock."""
+    row = tl.program_id(0)
+    while tl.atomic_cas(y + 1, 0, 1) == 1:
+        pass
+    tl.store(y, tl.load(y) + tl.load(x + row))
+    tl.atomic_xchg(y + 1, 0)
+
+
+@triton.jit
+def printed(x, y):
+    row = tl.program_id(0)
+    tl.store(y + row, tl.load(x + row))
+    tl.device_print("row", row)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "ran"),
+    [
+        (branches, [(3, True), (5, True), (2, True), (1, False)]),
+        (loops, [(1, False), (2, True), *[(1, False)] * 3, (2, True), *[(1, False)] * 3]),
+        (last_adds_up, [(8, True), (2, True), (1, False)]),
+        (locked, [(1, False)] * ROWS),
+        (printed, [(8, False), (3, False)]),
+    ],
+)
+def test_programs_that_part(kernel: Any, ran: Groups, groups: Groups) -> None:
+    """Each program runs once to its end: additions are made once, whatever was undone before."""
+    x = torch.tensor([3, 0, 4, 1, 5, 2, 2, 0, 3, 1, 5], dtype=torch.int32)
+
+    def run(*, lockstep: bool) -> list[int]:
+        y = torch.zeros(ROWS, dtype=torch.int32)
+        with prepared(lockstep=lockstep):
+            kernel[(ROWS,)](x, y)
+        return y.tolist()
+
+    assert run(lockstep=True) == run(lockstep=False)
+    assert groups == ran
+
+
+def test_what_a_large_group_writes_is_undone_in_halves(groups: Groups, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(triton_lockstep, "_UNDONE", 20)
+    x, y = torch.arange(ROWS, dtype=torch.int32), torch.zeros(ROWS, dtype=torch.int32)
+    with prepared(lockstep=True):
+        loops[(ROWS,)](x * 0 + 6, y)
+    assert y.tolist() == [6 + 300] * ROWS
+    assert all(count <= 2 for count, _ in groups)
+
+
+def test_programs_of_a_release_that_was_not_read_run_one_by_one(groups: Groups, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(triton_lockstep, "_READ", frozenset())
+    x, y = torch.ones(ROWS, dtype=torch.int32), torch.zeros(ROWS, dtype=torch.int32)
+    with prepared(lockstep=True) as launched:
+        branches[(ROWS,)](x, y)
+    assert y.tolist() == [1, *[2] * (ROWS - 1)]
+    assert groups == []
+    assert not launched.in_turn
+
+
+def test_an_error_is_that_of_one_program() -> None:
+    x = torch.zeros(ROWS, dtype=torch.int32)
+
+    @triton.jit
+    def wrong(x):
+        row = tl.program_id(0)
+        tl.static_assert(row < 3, "row")
+        tl.store(x + row, 1)
+
+    messages = []
+    for lockstep in (False, True):
+        with pytest.raises(Exception, match="row") as caught, prepared(lockstep=lockstep):
+            wrong[(ROWS,)](x)
+        messages.append(f"{type(caught.value).__name__} {caught.value}")
+    assert messages[0] == messages[1]
+
+
+@triton.jit
+def add_rows(x, y, D, BLOCK: tl.constexpr, ATOMIC: tl.constexpr):
+    row, at = tl.program_id(0), tl.arange(0, BLOCK)
+    v = tl.load(x + row * D + at, mask=at < D, other=0.0)
+    if ATOMIC:
+        tl.atomic_add(y + at, v, mask=at < D)
+    else:
+        tl.store(y + at, tl.load(y + at, mask=at < D) + v, mask=at < D)
+
+
+@operator(x="[T, D] float32", T=(1, 64), D=(1, 64))
+def sum_of_rows(x: Tensor) -> Tensor:
+    return x.sum(0)
+
+
+def implementation(*, atomic: bool) -> Implementation:
+    def forward(x: Tensor) -> Tensor:
+        y = torch.zeros(x.shape[1])
+        add_rows[(x.shape[0],)](x.contiguous(), y, x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]), ATOMIC=atomic)
+        return y
+
+    env = {"TRITON_INTERPRET": "1"}
+    return Implementation(name="sum", operator=sum_of_rows, forward=forward, env=env, dtypes=("float32",))
+
+
+RIGHT, RACY = implementation(atomic=True), implementation(atomic=False)
+CASE = default_case(operator=sum_of_rows.name, T=5, D=3, dtype="float32")
+TOGETHER = next(one for one in ordering.GATES if one.variant == ordering.TOGETHER)
+
+
+def found(verdicts: list[Any]) -> set[tuple[str, str, str]]:
+    return {(one.oracle, one.subject, one.symptom) for one in verdicts if one.status is Status.FAIL}
+
+
+@pytest.mark.parametrize("depth", [Level.DRAWN, Level.FULL])
+def test_a_sum_without_atomic_additions_is_a_race(depth: Level) -> None:
+    right, wrong = (check(one, CASE, "cpu", depth).verdicts for one in (RIGHT, RACY))
+    assert found(right) == set()
+    assert {one.status for one in right if one.oracle == "ordering" and one.subject == "y"} == {Status.PASS}
+    assert found(wrong) == {("ordering", "y", "race")}
+    (message,) = [one.message for one in wrong if one.status is Status.FAIL]
+    assert message.startswith("race: y[")
+    assert message.endswith("where programs run together; they are not ordered on a GPU")
+
+
+def test_one_program_has_no_order() -> None:
+    verdicts = check(RACY, replace(CASE, sizes={"T": 1, "D": 3}), "cpu").verdicts
+    (one,) = [one for one in verdicts if one.oracle == "ordering" and one.subject == "programs"]
+    assert one.status is Status.NOT_APPLICABLE
+
+
+def test_a_campaign_judges_in_lockstep_and_again_what_fails(monkeypatch: pytest.MonkeyPatch, groups: Groups) -> None:
+    def judged(one: Implementation) -> list[Any]:
+        groups.clear()
+        return _judged(one, CASE, "cpu", Timing(), peers=(), locate=lambda _: False).verdicts
+
+    assert found(judged(RIGHT)) == set()
+    assert groups
+    assert set(groups) == {(5, True)}
+    assert found(judged(RACY)) == {("ordering", "y", "race")}
+    monkeypatch.setattr(np, "broadcast_to", None)  # whatever fails in lockstep only: programs run one by one
+    assert found(judged(RIGHT)) == set()
+    assert set(groups) == {(5, False)}
