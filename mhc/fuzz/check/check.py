@@ -18,6 +18,7 @@ from mhc.oracles.trial import Gate, Run, Trial
 from mhc.oracles.verdict import Status, Verdict, located, not_applicable
 from mhc.reference import reference
 from mhc.stream_order import new_stream
+from mhc.triton_interpreter import VARIABLE, in_lockstep
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,10 @@ def check(
 
     An error of the device that the harness meets later counts against the case too: its kernel runs asynchronously.
 
+    In Triton's interpreter the programs of a launch run together, which is quicker, unless every gate is asked for. What
+    fails there is judged again with one program after the other, as the interpreter runs them by itself: then the gate of
+    ordering says whether that makes the difference.
+
     Args:
         clock: adds up the time, and is called before each call of the implementation.
         peers: the pair gate compares the first run with them.
@@ -59,6 +64,29 @@ def check(
         locate: returns whether a failing verdict is to have its map of where it fails.
     """
     clock = clock or Timing()
+
+    def judged() -> Judgement:
+        return _judged(implementation, case, device, depth, clock, peers=peers, measure=measure, locate=locate)
+
+    if depth is not Level.FULL and implementation.env.get(VARIABLE) == "1":
+        with in_lockstep():
+            together = judged()
+        if not together.failures:
+            return together
+    return judged()
+
+
+def _judged(
+    implementation: Implementation,
+    case: Case,
+    device: str,
+    depth: Level,
+    clock: Timing,
+    *,
+    peers: Sequence[RunningPeer],
+    measure: bool,
+    locate: Callable[[Verdict], bool],
+) -> Judgement:
     verdicts: list[Verdict] = []
     with clock.spent("checking"):
         try:

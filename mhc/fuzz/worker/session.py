@@ -27,10 +27,6 @@ from mhc.strategies import rounds
 from mhc.strategies.cases import cases_of
 from mhc.strategies.reach import Reach
 from mhc.strategies.regions import regions
-from mhc.triton_interpreter import VARIABLE as INTERPRETED
-from mhc.triton_interpreter import in_lockstep
-
-Locate = Callable[[Verdict], bool]
 
 GUIDED = 50
 """Cases of a round that looks for large |error| / bound and rare regions; Hypothesis climbs only in longer ones."""
@@ -76,7 +72,7 @@ def run_session(
             return
         send(Begun(case=case.json, number=number))
         clock, before = _clock(send), compile_count(implementation)
-        judged = _judged(implementation, case, device, clock, peers=peers, locate=wanted)
+        judged = check(implementation, case, device, Level.DRAWN, clock, peers=peers, locate=wanted)
         checking += clock.checking
         checked = summarise(spec, implementation, judged, clock, compile_count(implementation) - before, peers)
         send(checked)
@@ -105,21 +101,6 @@ def run_session(
         give_back()
     send(Done(drawing=max(0.0, time.perf_counter() - started - checking), lost=lost))
     return not lost
-
-
-def _judged(
-    implementation: Implementation, case: Case, device: str, clock: Timing, *, peers: Sequence[RunningPeer], locate: Locate
-) -> Judgement:
-    """Judge a drawn case, in Triton's interpreter with the programs of a launch together, which is quicker.
-
-    What fails there is judged again with one program after the other, as the interpreter runs it everywhere else: the
-    gate of ordering then says whether that makes the difference.
-    """
-    with in_lockstep():
-        judged = check(implementation, case, device, Level.DRAWN, clock, peers=peers, locate=locate)
-    if judged.failures and implementation.env.get(INTERPRETED) == "1":
-        return check(implementation, case, device, Level.DRAWN, clock, peers=peers, locate=locate)
-    return judged
 
 
 def run_check(
