@@ -139,18 +139,32 @@ def _case(
 def _mark(
     draw: st.DrawFn, tensors: dict[str, Recipe], floating: Sequence[TensorSpec], table: Operator, sizes: Mapping[str, int]
 ) -> None:
-    """Give one tensor, or two, a special element, or one input runs of -infinity, as a mask that is added has them."""
+    """Give one tensor, or two, a special element, or one input runs of -infinity, as a mask that is added has them.
+
+    In one case of four, what has the same shape has it too: states that are merged may be empty at the same place.
+    """
     inputs = [spec for spec in maskable(table) if spec in floating]
     if inputs and draw(st.integers(0, 3)) == 3:
         spec = draw(st.sampled_from(inputs))
-        tensors[spec.name] = replace(tensors[spec.name], kind=MASKED)
+        for one in (spec, *_with(draw, spec, inputs)):
+            tensors[one.name] = replace(tensors[one.name], kind=MASKED)
         return
     # x most often, and tensors of run time more often than parameters
     chosen = [draw(st.sampled_from([*(floating[0],) * 3, *floating, *table.upstream * 2]))]
     if table.upstream and draw(st.integers(0, 2)) == 2:  # the backward has classes of its own
         chosen.append(draw(st.sampled_from(table.upstream)))
+    alike = [spec for spec in floating if spec in table.inputs]
     for spec in chosen:
-        tensors[spec.name] = replace(tensors[spec.name], literals=draw(special_values(spec, spec.shape(sizes))))
+        literals = draw(special_values(spec, spec.shape(sizes)))
+        for one in (spec, *_with(draw, spec, alike)):
+            if all(one.may_be(value) for _, value in literals):
+                tensors[one.name] = replace(tensors[one.name], literals=literals)
+
+
+def _with(draw: st.DrawFn, spec: TensorSpec, others: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
+    """Draw which of `others`, if `spec` is one of them, have the same as it: all of its shape, or none."""
+    alike = tuple(one for one in others if spec in others and one is not spec and one.symbols == spec.symbols)
+    return alike if alike and draw(st.integers(0, 3)) == 3 else ()
 
 
 def _sizes(
