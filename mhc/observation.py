@@ -31,6 +31,7 @@ from mhc.placement import Placed, fetch, place, rewrite
 from mhc.precision import float32_matmuls
 from mhc.stream_order import Stream, call_late
 from mhc.triton_interpreter import VARIABLE, prepared
+from mhc.triton_lockstep import Order
 
 
 class ContractError(TypeError):
@@ -66,7 +67,7 @@ class Observation:
         seconds: wall time by stage, device work included.
         aliased: (result, other) for each undeclared sharing of memory with an input, a saved tensor or another result.
         changes: changes of the global state, which were undone.
-        in_turn: in Triton's interpreter, some launch had several programs, which ran one after the other.
+        order: in Triton's interpreter, in which order the programs ran of launches that had several; None where none had.
         early: after a run with late inputs (`mhc.stream_order`), host copies of the results as they were on the stream when
             the call returned; all other fields describe the final results.
     """
@@ -85,7 +86,7 @@ class Observation:
     environment: Environment
     aliased: tuple[tuple[str, str], ...] = ()
     changes: tuple[Change, ...] = ()
-    in_turn: bool = False
+    order: Order | None = None
     early: Mapping[str, Tensor] = field(default_factory=dict)
 
 
@@ -103,7 +104,7 @@ def observe(
     stream: Stream | None = None,
     autograd: Autograd | None = None,
     before: Mapping[str, Tensor] | None = None,
-    lockstep: bool = False,
+    order: Order | None = None,
 ) -> Observation:
     """Run forward and backward of `implementation` on device copies of `inputs`, and return the observation.
 
@@ -121,7 +122,7 @@ def observe(
             backward is autograd's.
         before: other allocations of `inputs` and `saved` by name, on the host. Each stage is called twice with the same
             tensors: they hold these values in the first call, and are rewritten in place. None for one call.
-        lockstep: in Triton's interpreter, run the programs of each launch together (`mhc.triton_lockstep`).
+        order: in Triton's interpreter, of the programs of each launch (`mhc.triton_interpreter.prepared`).
     """
     case, table = inputs.case, inputs.case.table
     record = _StageRecord()
@@ -146,9 +147,7 @@ def observe(
                 if before is not None:
                     memory = {one: where[one].memory[one] for one in names if one in before}
                     function = partial(_call_again, function, memory, before, {**inputs.storages, **saved})
-                results.update(
-                    _run(implementation, stage, function, arguments, specs, inputs, stream, record, lockstep=lockstep)
-                )
+                results.update(_run(implementation, stage, function, arguments, specs, inputs, stream, record, order))
     except Refused as refusal:
         # only a pinned schedule may be refused this late: compilation may show that it is too large for the device
         if implementation.name in case.schedules:
@@ -191,7 +190,7 @@ def observe(
         environment=environment(),
         aliased=_undeclared(implementation, shared(returned, {n: one for n, one in given.items() if one is not None})),
         changes=tuple(record.changes),
-        in_turn=record.in_turn,
+        order=record.order,
         early=copied.early,
     )
 
@@ -200,7 +199,7 @@ def observe(
 class _StageRecord:
     """What stages record besides their results."""
 
-    in_turn: bool = False
+    order: Order | None = None
     seconds: dict[str, float] = field(default_factory=dict)
     changes: list[Change] = field(default_factory=list)
     early: dict[str, Tensor] = field(default_factory=dict)
@@ -373,8 +372,7 @@ def _run(
     inputs: Inputs,
     stream: Stream | None,
     record: _StageRecord,
-    *,
-    lockstep: bool,
+    order: Order | None,
 ) -> Mapping[str, Tensor | None]:
     schedule = inputs.case.schedules.get(implementation.name)
     keywords = implementation.keywords(inputs.case.scalars, schedule)
@@ -382,7 +380,7 @@ def _run(
     early: Sequence[Tensor | None] = ()
     changes: list[Change] = []
     try:
-        ready = prepared(config, needed=interpreted, lockstep=lockstep)
+        ready = prepared(config, needed=interpreted, order=order)
         unchanging = unchanged(stage, inputs.device.type)
         with float32_matmuls(inputs.device.type), ready as launched, unchanging as changes:
             start = time.perf_counter()
@@ -394,7 +392,7 @@ def _run(
             if inputs.device.type == "cuda":
                 torch.cuda.synchronize(inputs.device)
             record.seconds[stage] = time.perf_counter() - start
-        record.in_turn |= launched.in_turn
+        record.order = launched.order or record.order
     finally:
         record.changes.extend(changes)
     results = check_returned(implementation, stage, returned, specs, inputs)

@@ -29,7 +29,7 @@ import numpy as np
 
 from mhc.autotuned import pinned
 from mhc.implementation import Refused
-from mhc.triton_lockstep import Launched, launches
+from mhc.triton_lockstep import Launched, Order, launches
 from mhc.triton_quick import quick
 
 _INTERPRETER, _AUTOTUNER = "triton.runtime.interpreter", "triton.runtime.autotuner"
@@ -45,29 +45,29 @@ _COMPUTED: dict[str, Callable[[Any], Any]] = {
 progress: int | None = None
 """A descriptor to which each program of a launch writes how many have begun in this process, where somebody watches."""
 _begun = 0
-_lockstep = False
+_order = Order.IN_TURN
 
 
 @contextmanager
 def in_lockstep() -> Iterator[None]:
     """Run the programs of each launch in the block together, which is quicker (`mhc.triton_lockstep`)."""
-    global _lockstep  # noqa: PLW0603
-    before, _lockstep = _lockstep, True
+    global _order  # noqa: PLW0603
+    before, _order = _order, Order.TOGETHER
     try:
         yield
     finally:
-        _lockstep = before
+        _order = before
 
 
 @contextmanager
-def prepared(config: int | None = None, *, needed: bool = False, lockstep: bool = False) -> Iterator[Launched]:
+def prepared(config: int | None = None, *, needed: bool = False, order: Order | None = None) -> Iterator[Launched]:
     """Prepare Triton's interpreter for the block, if it is loaded, and pin the config of autotuned kernels.
 
     What a release of Triton does in another way is left as it is.
 
     Args:
         needed: the block runs kernels in the interpreter, which is loaded first: the block may be the first to import it.
-        lockstep: run the programs of each launch together, also outside of `in_lockstep`.
+        order: of the programs of each launch; None: together in `in_lockstep`, and elsewhere in turn.
 
     Returns:
         what was launched in the interpreter.
@@ -91,7 +91,7 @@ def prepared(config: int | None = None, *, needed: bool = False, lockstep: bool 
             interpreter._implicit_cvt = floats.with_scalars(convert)
     try:
         interpreted = interpreter is not None and interpreter.triton.knobs.runtime.interpret
-        noted = launches(interpreter, lockstep=lockstep or _lockstep) if interpreted else nullcontext(Launched())
+        noted = launches(interpreter, order or _order) if interpreted else nullcontext(Launched())
         with quick(interpreter) if interpreted else nullcontext(), _counted(interpreter), noted as launched:
             yield launched
     finally:

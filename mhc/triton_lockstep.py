@@ -8,8 +8,8 @@ where all have the same.
 Where programs part (an `if` or the bounds of a loop differ among them), what the group has written is undone, and its
 parts run one after the other. So it is where anything fails: then its programs run one by one, as in the interpreter.
 
-A GPU promises no order of programs, and this is one that it may take. A kernel that is right one program after the other,
-and wrong here, has a race (`mhc.oracles.ordering`).
+A GPU promises no order of programs, and this is one that it may take; so is the same from the last program to the first. A
+kernel that is right one program after the other, and wrong here, has a race (`mhc.oracles.ordering`).
 """
 
 import functools
@@ -18,6 +18,7 @@ import inspect
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,8 @@ _READ = frozenset(
     }
 )
 """Digests of the parts of the interpreter that were read, by `_digest`; in another release operations may differ."""
+_ASKED = 1 << 16
+"""How often a group may ask for truth where programs run from the last to the first: more, and it waits for another."""
 _UNDONE = 1 << 22
 """Elements that a group may write: more are not kept to be undone, and it runs in halves."""
 
@@ -51,20 +54,32 @@ class Alone(BaseException):
     """Raised for what is only done by one program at a time."""
 
 
-class Launched:
-    """What is known of the launches of a run: whether some had several programs one after the other."""
+class Waits(BaseException):
+    """Raised where a program waits for one that comes behind it."""
 
-    in_turn = False
+
+class Order(Enum):
+    """In which order the programs of a launch run."""
+
+    IN_TURN = "in turn"
+    TOGETHER = "together"
+    REVERSED = "together, from the last program to the first"
+
+
+class Launched:
+    """What is known of the launches of a run: the order of those that had several programs."""
+
+    order: Order | None = None
 
 
 @contextmanager
-def launches(interpreter: Any, *, lockstep: bool) -> Iterator[Launched]:
-    """Note what is launched in the block.
+def launches(interpreter: Any, order: Order) -> Iterator[Launched]:
+    """Run the launches in the block in an order.
 
-    Of a release of Triton that was not read, nothing is noted, and programs run one after the other.
+    Of a release of Triton that was not read, programs run in turn, and nothing is noted.
 
     Args:
-        interpreter: the module `triton.runtime.interpreter`. lockstep: run the programs of each launch together.
+        interpreter: the module `triton.runtime.interpreter`.
     """
     if _digest(interpreter) not in _READ:
         yield Launched()
@@ -72,16 +87,18 @@ def launches(interpreter: Any, *, lockstep: bool) -> Iterator[Launched]:
     executor, patch = interpreter.GridExecutor, interpreter._patch_lang_tensor
     call, launched = executor.__call__, Launched()
 
-    def in_turn(self: Any, *args: Any, **kwargs: Any) -> None:
-        call(self, *args, **kwargs)
-        launched.in_turn |= math.prod(interpreter.interpreter_builder.grid_dim) > 1
-
-    if lockstep:
-        together = _Together(interpreter)
-        executor.__call__ = _method(together.launch)
+    run = call
+    if order is not Order.IN_TURN:
+        together = _Together(interpreter, order)
+        run = _method(together.launch)
         interpreter._patch_lang_tensor = together.patch_tensor(patch)
-    else:
-        executor.__call__ = in_turn
+
+    def noted(self: Any, *args: Any, **kwargs: Any) -> None:
+        run(self, *args, **kwargs)
+        if math.prod(interpreter.interpreter_builder.grid_dim) > 1:
+            launched.order = order
+
+    executor.__call__ = noted
     try:
         yield launched
     finally:
@@ -102,9 +119,10 @@ def _digest(interpreter: Any) -> str:
 class _Together:
     """The builder's operations for all programs of a group, by the names that they have there."""
 
-    def __init__(self, interpreter: Any) -> None:
-        self.interpreter = interpreter
+    def __init__(self, interpreter: Any, order: Order) -> None:
+        self.interpreter, self._order = interpreter, order
         self.count = 0  # programs that run together; 0 while one runs alone
+        self._asked = 0  # for the truth of scalars, by the group that runs
         self._programs = np.zeros((0, 3), dtype=np.int32)
         self._widest = 1  # elements of the largest array of this launch, of one program
         self._written: list[tuple[Any, Any, Any]] = []
@@ -153,6 +171,7 @@ class _Together:
 
     def _run_all(self, kernel: Callable[[], Any], programs: Any) -> None:
         at, size, self._widest = 0, _FIRST, 1
+        programs = programs[::-1] if self._order is Order.REVERSED else programs
         while at < len(programs):
             groups = [programs[at : at + size]]
             at += size
@@ -162,7 +181,7 @@ class _Together:
 
     def _run_group(self, kernel: Callable[[], Any], programs: Any) -> list[Any]:
         """Run a group. Return its parts where its programs part: nothing is done then."""
-        begin = self.interpreter.interpreter_builder.set_grid_idx
+        begin, self._asked = self.interpreter.interpreter_builder.set_grid_idx, 0
         if len(programs) > 1:
             begin(*map(int, programs[0]))
             try:
@@ -210,13 +229,18 @@ class _Together:
         def patched(tensor: Any, scope: Any) -> None:
             patch(tensor, scope)
             truth, index, turned = tensor.__bool__, tensor.__index__, tensor.T.fget
-            scope.set_attr(tensor, "__bool__", lambda one: self._truth(one) if self.count else truth(one))
+            scope.set_attr(tensor, "__bool__", lambda one: self._truth(one, truth))
             scope.set_attr(tensor, "__index__", lambda one: int(self._same(one)) if self.count else index(one))
             scope.set_attr(tensor, "T", property(lambda one: self._turned(one) if self.count else turned(one)))
 
         return patched
 
-    def _truth(self, tensor: Any) -> bool:
+    def _truth(self, tensor: Any, alone: Callable[[Any], bool]) -> bool:
+        self._asked += 1
+        if self._asked > _ASKED and self._order is Order.REVERSED:
+            raise Waits
+        if not self.count:
+            return alone(tensor)
         if tensor.type.is_block() and tensor.numel.value != 1:
             return True  # as in the interpreter
         return bool(self._same(tensor, bool))

@@ -4,12 +4,13 @@ On CUDA, all work must be ordered on the current stream. In a further run the in
 and overwritten right after the call (`mhc.stream_order`). Work that starts too early on another stream, or is not waited
 for, changes the bits.
 
-In Triton's interpreter the programs of a launch run one after the other; a GPU promises no order. In a further run they run
-together (`mhc.triton_lockstep`), and the results must be right there too.
+In Triton's interpreter the programs of a launch run one after the other; a GPU promises no order. In further runs they run
+together, and from the last to the first (`mhc.triton_lockstep`), and the results must be right there too.
 """
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 from mhc.observation import Observation
 from mhc.oracles import determinism
@@ -17,10 +18,10 @@ from mhc.oracles.judge import agree
 from mhc.oracles.trial import Gate, Plan, Run, Trial
 from mhc.oracles.verdict import Status, Verdict, not_applicable
 from mhc.stream_order import new_stream
+from mhc.triton_lockstep import Order
 
 NAME = "ordering"
 LATE = "late inputs"
-TOGETHER = "programs together"
 RACE = "race"
 
 
@@ -43,18 +44,27 @@ def plan(trial: Trial) -> Plan | list[Verdict]:
     return Plan(runs=[determinism.repeat(trial), late], judge=judge)
 
 
-def together(trial: Trial) -> Plan | list[Verdict]:
-    """Plan a run in which the programs of each launch run together, where they ran one after the other in the first run."""
-    if not trial.observation.in_turn:
-        return [not_applicable(NAME, "programs", "no launch in Triton's interpreter ran several programs in turn")]
+def programs(order: Order, trial: Trial) -> Plan | list[Verdict]:
+    """Plan a run in which the programs of each launch run in another order than in the first run."""
+    if trial.observation.order in (None, order):
+        return [not_applicable(NAME, "programs", "in Triton's interpreter no launch had several, or they had this order")]
+    label = f"programs {order.value}"
 
     def judge(observed: Mapping[str, Observation]) -> list[Verdict]:
-        verdicts = agree(NAME, RACE, observed[TOGETHER], trial.allowed)
-        why = "where programs run together; they are not ordered on a GPU"
+        failure = observed[label].failure
+        if failure is not None:
+            return [not_applicable(NAME, "programs", f"no results with {label}: {failure.type}")]
+        verdicts = agree(NAME, RACE, observed[label], trial.allowed)
+        why = f"with {label}; a GPU promises no order"
         return [replace(one, message=f"{one.message} {why}") if one.status is Status.FAIL else one for one in verdicts]
 
-    run = Run(label=TOGETHER, inputs=trial.inputs, saved=trial.reference.saved, lockstep=True)
-    return Plan(runs=[run], judge=judge)
+    return Plan(
+        runs=[Run(label=label, inputs=trial.inputs, saved=trial.reference.saved, order=order)], judge=judge, probes=True
+    )
 
 
-GATES = (Gate(name=NAME, plan=plan, every=8), Gate(name=NAME, variant=TOGETHER, plan=together))
+GATES = (
+    Gate(name=NAME, plan=plan, every=8),
+    Gate(name=NAME, variant=Order.TOGETHER.value, plan=partial(programs, Order.TOGETHER)),
+    Gate(name=NAME, variant=Order.REVERSED.value, plan=partial(programs, Order.REVERSED), every=2),
+)

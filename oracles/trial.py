@@ -17,6 +17,7 @@ from mhc.operator import STAGES
 from mhc.oracles.tolerances import Tolerances
 from mhc.oracles.verdict import Verdict
 from mhc.reference import Reference
+from mhc.triton_lockstep import Order
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +53,7 @@ class Run:
         late: the inputs are written late on the current stream (`mhc.stream_order`).
         autograd: forward and backward run together and use autograd so, in place of the stages.
         before: allocations by name, whose values the same tensors have in a call before this one.
-        lockstep: in Triton's interpreter, the programs of a launch run together (`mhc.triton_lockstep`).
+        order: in Triton's interpreter, of the programs of each launch (`mhc.triton_lockstep`).
     """
 
     label: str
@@ -63,7 +64,7 @@ class Run:
     late: bool = False
     autograd: Autograd | None = None
     before: Mapping[str, Tensor] | None = None
-    lockstep: bool = False
+    order: Order | None = None
 
 
 LARGE = 1024

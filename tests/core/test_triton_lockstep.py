@@ -20,7 +20,6 @@ from torch import Tensor
 from mhc import Implementation, default_case, operator, triton_lockstep
 from mhc.fuzz.check.check import check
 from mhc.fuzz.check.level import Level
-from mhc.oracles import ordering
 from mhc.oracles.verdict import Status
 from mhc.programs.compile_error import CompileError
 from mhc.programs.triton.evaluate import evaluate
@@ -29,6 +28,7 @@ from mhc.programs.triton.interpreted import prepare
 from mhc.programs.triton.text import render
 from mhc.strategies.programs.triton_programs import triton_programs
 from mhc.triton_interpreter import prepared
+from mhc.triton_lockstep import Order
 
 ROWS, WIDTH = 11, 8
 Groups = list[tuple[int, bool]]
@@ -63,11 +63,11 @@ def groups(monkeypatch: pytest.MonkeyPatch) -> Groups:
     return found
 
 
-def result(program: TritonProgram, *, lockstep: bool) -> dict[str, bytes] | str:
+def result(program: TritonProgram, order: Order) -> dict[str, bytes] | str:
     (run,) = prepare([program], [render(program)], None)  # type: ignore[arg-type]
     assert not isinstance(run, CompileError)
     try:
-        with prepared(lockstep=lockstep):
+        with prepared(order=order):
             return {name: one.tobytes() for name, one in run().items()}
     except CompileError as error:
         return f"{error.stage}: {error}"
@@ -78,7 +78,8 @@ def result(program: TritonProgram, *, lockstep: bool) -> dict[str, bytes] | str:
 def test_a_drawn_program_gives_what_it_means(program: TritonProgram) -> None:
     """Where the interpreter is wrong one program after the other, it may be right here (docs/results/programs.md)."""
     means = {name: one.tobytes() for name, one in evaluate(program).items()}
-    assert result(program, lockstep=True) in (means, result(program, lockstep=False))
+    for order in (Order.TOGETHER, Order.REVERSED):
+        assert result(program, order) in (means, result(program, Order.IN_TURN))
 
 
 @triton.jit
@@ -124,15 +125,16 @@ ROWS_HERE = tl.constexpr(ROWS * 2)
 def test_operations_of_all_programs_at_once(groups: Groups) -> None:
     x = torch.randint(-9, 9, (2 * ROWS, WIDTH), generator=torch.Generator().manual_seed(3)).float()
 
-    def run(*, lockstep: bool) -> tuple[Tensor, Tensor]:
+    def run(order: Order) -> tuple[Tensor, Tensor]:
         y, z = torch.full_like(x, 7.0), torch.zeros(WIDTH, dtype=torch.int32)
-        with prepared(lockstep=lockstep):
+        with prepared(order=order):
             every_operation[(2, ROWS)](x, y, z, WIDTH=WIDTH)
         return y, z
 
-    for one, other in zip(run(lockstep=False), run(lockstep=True), strict=True):
-        assert torch.equal(one, other)
-    assert groups == [(8, True), (14, True)]
+    wanted = run(Order.IN_TURN)
+    for order in (Order.TOGETHER, Order.REVERSED):
+        assert all(torch.equal(one, other) for one, other in zip(run(order), wanted, strict=True))
+    assert groups == [(8, True), (14, True)] * 2
 
 
 @triton.jit
@@ -201,20 +203,21 @@ def test_programs_that_part(kernel: Any, ran: Groups, groups: Groups) -> None:
     """Each program runs once to its end: additions are made once, whatever was undone before."""
     x = torch.tensor([3, 0, 4, 1, 5, 2, 2, 0, 3, 1, 5], dtype=torch.int32)
 
-    def run(*, lockstep: bool) -> list[int]:
+    def run(order: Order) -> list[int]:
         y = torch.zeros(ROWS, dtype=torch.int32)
-        with prepared(lockstep=lockstep):
+        with prepared(order=order):
             kernel[(ROWS,)](x, y)
         return y.tolist()
 
-    assert run(lockstep=True) == run(lockstep=False)
+    assert run(Order.TOGETHER) == run(Order.IN_TURN)
     assert groups == ran
+    assert run(Order.REVERSED) == run(Order.IN_TURN)
 
 
 def test_what_a_large_group_writes_is_undone_in_halves(groups: Groups, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(triton_lockstep, "_UNDONE", 20)
     x, y = torch.arange(ROWS, dtype=torch.int32), torch.zeros(ROWS, dtype=torch.int32)
-    with prepared(lockstep=True):
+    with prepared(order=Order.TOGETHER):
         loops[(ROWS,)](x * 0 + 6, y)
     assert y.tolist() == [6 + 300] * ROWS
     assert all(count <= 2 for count, _ in groups)
@@ -223,11 +226,11 @@ def test_what_a_large_group_writes_is_undone_in_halves(groups: Groups, monkeypat
 def test_programs_of_a_release_that_was_not_read_run_one_by_one(groups: Groups, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(triton_lockstep, "_READ", frozenset())
     x, y = torch.ones(ROWS, dtype=torch.int32), torch.zeros(ROWS, dtype=torch.int32)
-    with prepared(lockstep=True) as launched:
+    with prepared(order=Order.TOGETHER) as launched:
         branches[(ROWS,)](x, y)
     assert y.tolist() == [1, *[2] * (ROWS - 1)]
     assert groups == []
-    assert not launched.in_turn
+    assert launched.order is None
 
 
 def test_an_error_is_that_of_one_program() -> None:
@@ -240,8 +243,8 @@ def test_an_error_is_that_of_one_program() -> None:
         tl.store(x + row, 1)
 
     messages = []
-    for lockstep in (False, True):
-        with pytest.raises(Exception, match="row") as caught, prepared(lockstep=lockstep):
+    for order in (Order.IN_TURN, Order.TOGETHER):
+        with pytest.raises(Exception, match="row") as caught, prepared(order=order):
             wrong[(ROWS,)](x)
         messages.append(f"{type(caught.value).__name__} {caught.value}")
     assert messages[0] == messages[1]
@@ -274,29 +277,71 @@ def implementation(*, atomic: bool) -> Implementation:
 
 RIGHT, RACY = implementation(atomic=True), implementation(atomic=False)
 CASE = default_case(operator=sum_of_rows.name, T=5, D=3, dtype="float32")
-TOGETHER = next(one for one in ordering.GATES if one.variant == ordering.TOGETHER)
 
 
 def found(verdicts: list[Any]) -> set[tuple[str, str, str]]:
     return {(one.oracle, one.subject, one.symptom) for one in verdicts if one.status is Status.FAIL}
 
 
-@pytest.mark.parametrize(("depth", "both"), [(Level.DRAWN, set()), (Level.FULL, {Status.PASS})])
-def test_a_sum_without_atomic_additions_is_a_race(depth: Level, both: set[Status]) -> None:
-    """Every gate runs the right kernel in both orders; otherwise one run in lockstep is enough."""
-    right, wrong = (check(one, CASE, "cpu", depth).verdicts for one in (RIGHT, RACY))
+@pytest.mark.parametrize(("depth", "orders"), [(Level.DRAWN, {1}), (Level.FULL, {1, 2})])
+def test_a_sum_without_atomic_additions_is_a_race(depth: Level, orders: set[int]) -> None:
+    """Every gate runs the right kernel in all orders; otherwise the first run is in lockstep."""
+    right, wrong = (check(one, replace(CASE, sizes={"T": 6, "D": 3}), "cpu", depth).verdicts for one in (RIGHT, RACY))
     assert found(right) == set()
-    assert {one.status for one in right if one.oracle == "ordering" and one.subject == "y"} == both
+    assert sum(one.status is Status.PASS for one in right if one.oracle == "ordering" and one.subject == "y") in orders
     assert found(wrong) == {("ordering", "y", "race")}
-    (message,) = [one.message for one in wrong if one.status is Status.FAIL]
+    message = next(one.message for one in wrong if one.status is Status.FAIL)
     assert message.startswith("race: y[")
-    assert message.endswith("where programs run together; they are not ordered on a GPU")
+    assert message.endswith("with programs together; a GPU promises no order")
+
+
+@triton.jit
+def last_finishes(x, parts, y, D, SPLITS: tl.constexpr, BLOCK: tl.constexpr, WAITS: tl.constexpr, ARRIVED: tl.constexpr):
+    """The sum of a row in parts, which one of them adds up: the last by its number, or the last to come."""
+    row, part, at = tl.program_id(0), tl.program_id(1), tl.arange(0, BLOCK)
+    total = tl.sum(tl.load(x + row * D + part * BLOCK + at, mask=part * BLOCK + at < D, other=0.0))
+    tl.store(parts + row * SPLITS + part, total)
+    come = tl.atomic_add(parts + tl.num_programs(0) * SPLITS + row, 1.0)
+    if WAITS:
+        while come < part:
+            come = tl.load(parts + tl.num_programs(0) * SPLITS + row) - 1
+    if (come if ARRIVED else part) == SPLITS - 1:
+        tl.store(y + row, tl.sum(tl.load(parts + row * SPLITS + tl.arange(0, SPLITS))))
+
+
+@operator(x="[T, D] float32", T=(1, 8), D=(1, 32))
+def row_sums(x: Tensor) -> Tensor:
+    return x.sum(1)
+
+
+@pytest.mark.parametrize(
+    ("options", "wrong"),
+    [
+        ({"WAITS": False, "ARRIVED": True}, set()),
+        ({"WAITS": False, "ARRIVED": False}, {("ordering", "y", "race")}),
+        ({"WAITS": True, "ARRIVED": False}, set()),
+    ],
+    ids=["the last to come", "the last by its number", "the last by its number, which waits for the others"],
+)
+def test_from_the_last_program_to_the_first(options: dict[str, bool], wrong: set[tuple[str, str, str]]) -> None:
+    """A kernel that needs the programs with smaller numbers to have begun is not judged in that order."""
+
+    def forward(x: Tensor) -> Tensor:
+        parts, y = torch.zeros(5 * x.shape[0]), torch.empty(x.shape[0])
+        last_finishes[(x.shape[0], 4)](x.contiguous(), parts, y, x.shape[1], SPLITS=4, BLOCK=8, **options)
+        return y
+
+    env = {"TRITON_INTERPRET": "1"}
+    parted = Implementation(name="parted", operator=row_sums, forward=forward, env=env, dtypes=("float32",))
+    verdicts = check(parted, default_case(operator=row_sums.name, T=2, D=29, dtype="float32"), "cpu", Level.FULL).verdicts
+    assert found(verdicts) == wrong
+    reasons = [one.message for one in verdicts if one.oracle == "ordering" and one.subject == "programs"]
+    assert any("Waits" in one for one in reasons) == options["WAITS"]
 
 
 def test_one_program_has_no_order() -> None:
     verdicts = check(RACY, replace(CASE, sizes={"T": 1, "D": 3}), "cpu").verdicts
-    (one,) = [one for one in verdicts if one.oracle == "ordering" and one.subject == "programs"]
-    assert one.status is Status.NOT_APPLICABLE
+    assert {one.status for one in verdicts if one.oracle == "ordering"} == {Status.NOT_APPLICABLE}
 
 
 def test_what_fails_in_lockstep_is_judged_again(monkeypatch: pytest.MonkeyPatch, groups: Groups) -> None:

@@ -206,7 +206,7 @@ def rerun(implementation: Implementation, run: Run) -> Observation:
         stream=stream,
         autograd=run.autograd,
         before=run.before,
-        lockstep=run.lockstep,
+        order=run.order,
     )
 
 
