@@ -252,12 +252,11 @@ class Implementation:
 
     def keywords(self, scalars: Mapping[str, float], schedule: Schedule | None = None) -> dict[str, Any]:
         """Return the keyword arguments of a call: the scalars, and a schedule (None: default) if one is declared."""
-        names = self.table.scalars
-        keywords: dict[str, Any] = {name: scalars[name] for name in names}
-        if not self.schedule:
-            return keywords
-        own = {key: value for key, value in (schedule or {}).items() if key in self.schedule}
-        return {**keywords, "schedule": MappingProxyType(own) if own else None}
+        keywords: dict[str, Any] = {name: scalars[name] for name in self.table.scalars}
+        if self.schedule:
+            own = {key: value for key, value in schedule.items() if key in self.schedule} if schedule else None
+            keywords["schedule"] = MappingProxyType(own) if own else None
+        return keywords
 
     def refusal(self, case: Case, device: str) -> Refused | None:
         """Return why this implementation does not accept `case` on `device` ("cpu" or "cuda"); None if it does."""

@@ -4,11 +4,11 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from mhc.arguments import check_arguments
-from mhc.case import Case
 from mhc.implementation import Implementation, Refused
 from mhc.loading import load
 from mhc.operators.mhc_pre.calls import NAMES, case_of, require, run_forward
@@ -57,8 +57,7 @@ def _choose(x: Tensor, gamma: Tensor | None, impl: str | Implementation, norm_ep
         implementation = impl if isinstance(impl, Implementation) else _named(impl)
         require(implementation, x, gamma, {"norm_eps": norm_eps, "hc_eps": hc_eps})
         return Choice(implementation=implementation, refused={})
-    case = case_of(*x.shape, NAMES[x.dtype], gamma is None, float(norm_eps), float(hc_eps))
-    return _choose_auto(case, x.device.type)
+    return _choose_auto(x.shape, x.dtype, gamma is None, float(norm_eps), float(hc_eps), x.device.type)
 
 
 @functools.lru_cache(maxsize=64)
@@ -67,7 +66,10 @@ def _named(spec: str) -> Implementation:
 
 
 @functools.lru_cache(maxsize=4096)
-def _choose_auto(case: Case, device: str) -> Choice:
+def _choose_auto(
+    shape: torch.Size, dtype: torch.dtype, no_gamma: bool, norm_eps: float, hc_eps: float, device: str
+) -> Choice:
+    case = case_of(*shape, NAMES[dtype], no_gamma, norm_eps, hc_eps)
     refused: dict[str, str] = {}
     for implementation in IMPLEMENTATIONS:
         refusal = implementation.refusal(case, device)

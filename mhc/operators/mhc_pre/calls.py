@@ -125,7 +125,10 @@ def deferred(function: str) -> Callable[..., Any]:
 
 
 def _call(module: str, name: str, *arguments: Any, **keywords: Any) -> Any:
-    return getattr(importlib.import_module(module), name)(*arguments, **keywords)
+    return getattr(_imported(module), name)(*arguments, **keywords)
+
+
+_imported = functools.cache(importlib.import_module)
 
 
 def by_device(cuda: Implementation, cpu: Implementation) -> _Choose:

@@ -63,11 +63,12 @@ def backward_tensors(given: Sequence[Tensor | None]) -> tuple[dict[str, Tensor],
     """
     present = [tensor for tensor in given if tensor is not None]
     tensors = dict(zip(PRE.backward_arguments, dense(*present), strict=False))  # only gamma, the last, may be absent
-    x = tensors["x"]
+    x, absent = tensors["x"], given[-1] is None
     allocate, layouts = allocator(x), _layouts(x.shape, x.dtype, "gradients")
-    gradients = {name: allocate(*layout) for name, layout in layouts.items() if name != "dgamma" or "gamma" in tensors}
-    standing = {"gamma": tensors["phi"], "dgamma": gradients["dphi"]}
-    return {**standing, **tensors, **gradients}, tuple(map(gradients.get, layouts))
+    gradients = {name: allocate(*layout) for name, layout in layouts.items() if not (absent and name == "dgamma")}
+    if absent:
+        return {**tensors, **gradients, "gamma": tensors["phi"], "dgamma": gradients["dphi"]}, (*gradients.values(), None)
+    return {**tensors, **gradients}, tuple(gradients.values())
 
 
 @functools.lru_cache(maxsize=4096)

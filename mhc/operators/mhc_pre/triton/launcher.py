@@ -1,12 +1,12 @@
 """Launches of Triton kernels: what a call runs, kept so that later calls skip Triton's look at each argument."""
 
 import copy
-import inspect
-import operator
+import ctypes
+import struct
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
-from types import BuiltinFunctionType
 from typing import Any
 
 import numpy
@@ -113,52 +113,156 @@ class Launch:
         return options
 
 
-Start = Callable[[int, Mapping[str, int]], None]
-"""Starts a compiled launch on a stream, with tensors given by the addresses of their names."""
+Start = Callable[[int, Sequence[int]], None]
+"""Starts the compiled launches of a program on a stream, from the addresses of its tensors, scratch last."""
 
 
-def _start(launch: Launch, kernel: Any) -> Start:
-    """Return what starts a launch again, as directly as Triton lets one."""
-    grid, names, constants, tiles = launch.grid, launch.tensors, launch.constants, launch.tiles
-    begin, middle, encoders = _direct(kernel, len(tiles))
-    if not tiles and len(names) > 1:  # of one name it would be no tuple
-        chosen = operator.itemgetter(*names)
+def _start(launches: Sequence[Launch], kernels: Sequence[Any], names: Sequence[str]) -> Start:
+    """Return what starts launches again, as directly as Triton lets one; for one thread, which has a context."""
+    runs = [kernel.run for kernel in kernels]
+    if _TRITON_36 and all(run.global_scratch_size == run.profile_scratch_size == 0 and run.num_ctas == 1 for run in runs):
+        return _Driven(launches, kernels, names)
+    places = [[names.index(name) for name in launch.tensors] for launch in launches]
 
-        def plain(stream: int, pointers: Mapping[str, int]) -> None:
-            begin(*grid, stream, *middle, *chosen(pointers), *constants)
+    def through_triton(stream: int, pointers: Sequence[int]) -> None:
+        for launch, kernel, places_of in zip(launches, kernels, places, strict=True):
+            arguments = [
+                launch.tiles[i].at(pointers[at], _as_it_is) if i in launch.tiles else pointers[at]
+                for i, at in enumerate(places_of)
+            ]
+            metadata = (kernel.packed_metadata, None, None, None)
+            kernel.run(*launch.grid, stream, kernel.function, *metadata, *arguments, *launch.constants)
 
-        return plain
-    encode = dict(zip(sorted(tiles), encoders, strict=True))
+    return through_triton
 
-    def described(stream: int, pointers: Mapping[str, int]) -> None:
-        arguments: list[Any] = []
-        for i, name in enumerate(names):
-            if i in tiles:
-                arguments.extend(tiles[i].at(pointers[name], encode[i]))
-            else:
-                arguments.append(pointers[name])
-        begin(*grid, stream, *middle, *arguments, *constants)
 
+def _as_it_is(described: Any) -> Any:
     return described
 
 
-def _direct(kernel: Any, tiles: int) -> tuple[Callable[..., None], tuple[Any, ...], list[Callable[[Any], Sequence[Any]]]]:
-    """Return what launches a kernel, its arguments between stream and tensors, and what encodes each of its descriptors.
+class _Attribute(ctypes.Structure):
+    """CUlaunchAttribute, with a value that is a number."""
 
-    Triton 3.6: the function in C behind `kernel.run`, which allocates nothing for our kernels and would encode each
-    descriptor again. Other releases: `kernel.run` itself.
+    _fields_ = (("id", ctypes.c_int), ("value", ctypes.c_int * 17))
+
+
+class _Config(ctypes.Structure):
+    """CUlaunchConfig."""
+
+    _fields_ = (
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("shared", ctypes.c_uint),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.POINTER(_Attribute)),
+        ("count", ctypes.c_uint),
+    )
+
+
+_COOPERATIVE, _OVERLAP = 2, 6
+"""CU_LAUNCH_ATTRIBUTE_COOPERATIVE and CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION."""
+
+_MAP = 128
+"""Bytes of a CUtensorMap, which end Triton's object of one."""
+
+_NUMBERS: Mapping[str, Any] = {
+    "i1": ctypes.c_int8, "i8": ctypes.c_int8, "i16": ctypes.c_int16, "i32": ctypes.c_int32, "i64": ctypes.c_int64,
+    "u1": ctypes.c_uint8, "u8": ctypes.c_uint8, "u16": ctypes.c_uint16, "u32": ctypes.c_uint32, "u64": ctypes.c_uint64,
+    "fp32": ctypes.c_float, "fp64": ctypes.c_double,
+}  # fmt: skip
+"""Of a kernel's parameters by Triton's name of the type."""
+
+
+@cache
+def _cuda() -> Any:
+    """Return the driver. Its calls release Python's lock: a launch waits where the queue of the device is full."""
+    return ctypes.CDLL("libcuda.so.1")
+
+
+class _Driven:
+    """Launches by the driver itself, whose parameters lie in one place that a call fills at once. One thread's.
+
+    Triton 3.6: what its launcher in C does for kernels that want no scratch of Triton's.
     """
-    run = kernel.run
-    metadata = (kernel.packed_metadata, None, None, None)
-    if _TRITON_36 and run.global_scratch_size == run.profile_scratch_size == 0:
-        middle = (kernel.function, run.launch_cooperative_grid, run.launch_pdl, None, None, *metadata)
-        if isinstance(run.launch, BuiltinFunctionType):
-            return run.launch, middle, []
-        from triton.backends.nvidia.driver import make_tensordesc_arg  # noqa: PLC0415  where there is such a GPU
 
-        inside = inspect.getclosurevars(run.launch).nonlocals
-        return inside["launcher"], middle, [partial(make_tensordesc_arg, metadata=one) for one in inside["tensordesc_meta"]]
-    return run, (kernel.function, *metadata), [lambda described: (described,)] * tiles
+    def __init__(self, launches: Sequence[Launch], kernels: Sequence[Any], names: Sequence[str]) -> None:
+        layout = struct.Struct(f"={len(names)}Q" + f"{_MAP}s" * sum(len(launch.tiles) for launch in launches))
+        self._room = ctypes.create_string_buffer(layout.size)
+        self._fill, self._launch, self._stream = layout.pack_into, _cuda().cuLaunchKernelEx, 0
+        self._maps: list[tuple[int, Callable[..., bytes], Any]] = []
+        self._configs: list[_Config] = []
+        self._steps: list[tuple[Any, ctypes.c_void_p, Any]] = []
+        self._kept: list[Any] = []
+        where = ctypes.addressof(self._room)
+        after = iter(range(where + 8 * len(names), where + layout.size, _MAP))
+        for launch, kernel in zip(launches, kernels, strict=True):
+            metadata = kernel.metadata
+            described = iter(getattr(metadata, "tensordesc_meta", None) or ())
+            parameters: list[int] = []
+            given = (*launch.tensors, *launch.constants)
+            for i, (kind, value) in enumerate(zip(kernel.src.signature.values(), given, strict=True)):
+                if i in launch.tiles:
+                    tiles = launch.tiles[i]
+                    self._maps.append((names.index(value), tiles.at, partial(_map, metadata=next(described))))
+                    parameters.append(next(after))
+                    parameters += (self._number("i32", size) for size in tiles.shape)
+                    parameters += (self._number("i64", stride) for stride in tiles.strides)
+                elif kind[0] == "*":
+                    parameters.append(where + 8 * names.index(value))
+                elif kind != "constexpr":
+                    parameters.append(self._number(kind, value))
+            parameters += (self._number("u64", 0) for _ in range(2))  # Triton's scratch, which there is none of
+            marks = [mark for mark, on in ((_OVERLAP, launch.overlap), (_COOPERATIVE, launch.together)) if on]
+            attributes = (_Attribute * len(marks))()
+            for attribute, mark in zip(attributes, marks, strict=True):
+                attribute.id, attribute.value[1] = mark, 1
+            threads = 32 * metadata.num_warps
+            config = _Config(launch.grid, (threads, 1, 1), metadata.shared, None, attributes, len(marks))
+            self._configs.append(config)
+            self._steps.append(
+                (ctypes.byref(config), ctypes.c_void_p(kernel.function), (ctypes.c_void_p * len(parameters))(*parameters))
+            )
+            self._kept.append(attributes)
+
+    def _number(self, kind: str, value: float) -> int:
+        """Return the address of a number of one of Triton's types."""
+        number = _NUMBERS[kind](value)
+        self._kept.append(number)
+        return ctypes.addressof(number)
+
+    def __call__(self, stream: int, pointers: Sequence[int]) -> None:
+        if stream != self._stream:
+            for config in self._configs:
+                config.stream = stream
+            self._stream = stream
+        self._fill(self._room, 0, *pointers, *[at(pointers[i], encode) for i, at, encode in self._maps])
+        launch = self._launch
+        for config, function, parameters in self._steps:
+            error = launch(config, function, parameters, None)
+            if error:
+                _fail(error)
+
+
+def _map(described: Any, metadata: Any) -> bytes:
+    """Return the CUtensorMap of a description."""
+    from triton.backends.nvidia.driver import make_tensordesc_arg  # noqa: PLC0415  where there is such a GPU
+
+    encoded = make_tensordesc_arg(described, metadata)[0]
+    return ctypes.string_at(id(encoded) + type(encoded).__basicsize__ - _MAP, _MAP)
+
+
+def _fail(error: int) -> None:
+    """Raise what Triton raises for an error of the driver."""
+    text = ctypes.c_char_p()
+    _cuda().cuGetErrorString(error, ctypes.byref(text))
+    raise RuntimeError(f"Triton Error [CUDA]: {(text.value or b'unknown error').decode()}")
+
+
+class _Starts(threading.local):
+    """What starts a program again, by device; each thread has its own."""
+
+    def __init__(self) -> None:
+        self.of: dict[int, Start] = {}
 
 
 @dataclass(frozen=True)
@@ -172,7 +276,7 @@ class Program:
     scratch: Mapping[str, tuple[int, torch.dtype]] = field(default_factory=dict)
     pinned: bool = False
     offsets: dict[str, int] = field(init=False, default_factory=dict)
-    starts: dict[int, list[Start]] = field(init=False, default_factory=dict)
+    starts: _Starts = field(init=False, default_factory=_Starts)
 
     def __post_init__(self) -> None:
         at = 0
@@ -189,29 +293,29 @@ class Program:
     def run(self, tensors: Mapping[str, Tensor]) -> None:
         """Launch on the current stream of the tensors' device, which must be the current device; tensors are `dense`.
 
+        Their order is the same in every call.
+
         Raises:
             Refused: a pinned schedule needs more shared memory, registers or threads than the device has.
         """
         first = next(iter(tensors.values()))
-        scratch = allocator(first)((self.scratch_bytes,), (1,), torch.uint8) if self.scratch_bytes else None
+        size = self.offsets[""]
+        scratch = allocator(first)((size,), (1,), torch.uint8) if size else None
         if not REPLAY:
             with numpy.errstate(all="ignore"):  # the interpreter computes in NumPy, which warns of every infinity
                 self._first(tensors, scratch)
             return
         device = first.get_device()
-        starts = self.starts.get(device)
-        if starts is None:
-            kernels = self._first(tensors, scratch)
-            self.starts[device] = [_start(launch, kernel) for launch, kernel in zip(self.launches, kernels, strict=True)]
+        start = self.starts.of.get(device)
+        if start is None:  # in each thread: Triton gives it a context
+            names = (*tensors, *self.scratch)
+            self.starts.of[device] = _start(self.launches, self._first(tensors, scratch), names)
             return
-        pointers = {name: tensor.data_ptr() for name, tensor in tensors.items()}
+        pointers = [tensor.data_ptr() for tensor in tensors.values()]
         if scratch is not None:
             base = scratch.data_ptr()
-            for name in self.scratch:
-                pointers[name] = base + self.offsets[name]
-        stream = triton.runtime.driver.active.get_current_stream(device)
-        for start in starts:
-            start(stream, pointers)
+            pointers += [base + self.offsets[name] for name in self.scratch]
+        start(triton.runtime.driver.active.get_current_stream(device), pointers)
 
     def _first(self, tensors: Mapping[str, Tensor], scratch: Tensor | None) -> list[Any]:
         """Launch through Triton, which compiles; return the compiled kernels."""
