@@ -20,7 +20,7 @@ class _Float32Matmuls:
         self._before = torch.get_float32_matmul_precision()
         torch.set_float32_matmul_precision("highest")
         if self._autocast is not None:
-            self._autocast.__enter__()
+            self._autocast.__enter__()  # type: ignore[no-untyped-call]
 
     def __exit__(self, *error: object) -> None:
         try:

@@ -12,6 +12,7 @@ multiply-adds of whole numbers.
 
 from collections.abc import Mapping
 from functools import lru_cache
+from typing import Literal
 
 import torch
 import triton
@@ -52,7 +53,7 @@ def program(
         return _resident(problem, plan, has_gamma, hc_eps, can_overlap(device), pinned=bool(schedule))
     whole = dtype in WHOLE
     wide, hopper, loaded = plan.wide, plan.mode == "hopper", plan.mode == "wide_hopper"
-    overlap = hopper and can_overlap(device)
+    overlap = (hopper or wide) and can_overlap(device)
     # packed dh_mix: six terms a row of phi (or whole, one), in chunks of plan.rows and a smaller last one; wide: three
     held = held_columns(n, D, where.shared) if loaded and (plan.tokens, plan.columns) == (64, 128) else None
     MP = held.rows if held is not None else triton.cdiv(M, plan.rows) * plan.rows if wide else M
@@ -99,6 +100,7 @@ def program(
             plan.gates_tokens * K < 2**31,
             overlap,
         ),
+        overlap and wide,
         registers=128 if hopper and N >= 4096 else None,
     )
     accumulator = torch.float64 if dtype == torch.float64 else torch.float32
@@ -112,17 +114,20 @@ def program(
         "psi": (parts * R * K, accumulator),
     }
     if wide:
-        middle, more = _wide(plan, N, n, D, has_gamma, terms, MP, share, splits, loaded, held, where)
+        (weights, *products), more = _wide(plan, N, n, D, has_gamma, terms, MP, share, splits, loaded, held, where, overlap)
         scratch |= more
+        launches = weights, gates, *products
     elif hopper:
-        middle = (_hopper(plan, N, n, D, has_gamma, splits, overlap),)
+        launches = gates, _hopper(plan, N, n, D, has_gamma, splits, overlap)
     else:
-        middle = (_streams(plan, N, n, D, has_gamma, X_TERMS[dtype], C, R, splits),)
-    parameters = _parameters(problem, has_gamma, parts, programs, R, overlap)
-    return Program((gates, *middle, parameters), scratch, pinned=bool(schedule))
+        launches = gates, _streams(plan, N, n, D, has_gamma, X_TERMS[dtype], C, R, splits)
+    parameters = _parameters(problem, has_gamma, parts, programs, R, overlap and ("late" if wide else True))
+    return Program((*launches, parameters), scratch, pinned=bool(schedule))
 
 
-def _parameters(problem: Problem, has_gamma: bool, parts: int, programs: int, R: int, overlap: bool) -> Launch:
+def _parameters(
+    problem: Problem, has_gamma: bool, parts: int, programs: int, R: int, overlap: Literal[False, True, "late"]
+) -> Launch:
     """Return the launch that adds up `parts` of psi, R rows each, and the sums of `programs` for dbias and dalpha."""
     K, M, interpreted = problem.K, problem.M, problem.chip.interpreted
     # of psi for a program: fewer where there are many rows, which it takes one block after the other
@@ -146,7 +151,7 @@ def _parameters(problem: Problem, has_gamma: bool, parts: int, programs: int, R:
             sums_columns,
             overlap,
         ),
-        overlap,
+        bool(overlap),
     )
 
 
@@ -268,6 +273,7 @@ def _wide(
     loaded: bool,
     held: Held | None,
     where: Chip,
+    overlap: bool,
 ) -> tuple[tuple[Launch, ...], dict[str, tuple[int, torch.dtype]]]:
     """Return the launches for phi * gamma in terms, psi, dx, and what is in doubt of dx again; with their scratch."""
     K, M = n * D, n * n + 2 * n
@@ -281,10 +287,10 @@ def _wide(
         (triton.cdiv(n * DP, block), 1, 1),
         4,
         ("phi", "gamma", "w", "w_scale", "w_marks"),
-        (D, K, M, DP, has_gamma, rows, block),
+        (D, K, M, DP, has_gamma, rows, block, overlap),
     )
     psi = (
-        _loaded_psi(N, K, M, MP, splits, where.shared)
+        _loaded_psi(N, K, M, MP, splits, where.shared, overlap)
         if loaded
         else Launch(
             psi_kernel,
@@ -293,20 +299,22 @@ def _wide(
             ("x", "dh_mix", "psi"),
             (
                 *(N, D, K, share),
-                *(n, MP, DP, terms, plan.psi_tokens, plan.psi_rows, plan.psi_columns, plan.psi_stages),
+                *(n, MP, DP, terms, plan.psi_tokens, plan.psi_rows, plan.psi_columns, plan.psi_stages, overlap),
             ),
+            overlap,
         )
     )
     tile, near = (n, MP, DP, plan.tokens, plan.columns, 16), (plan.tokens + 1) * K < 2**31
     dx = (
-        _loaded_dx(N, n, D, DP, held, where.cores)
+        _loaded_dx(N, n, D, DP, held, where.cores, overlap)
         if held is not None
         else Launch(
             dx_kernel,
             (tiles, 1, 1),
             plan.warps,
             ("x", "dh_in", "h_pre", "left", "left_scale", "coef", "w", "w_scale", "dx"),
-            (N, D, K, *tile, plan.rows, plan.stages, near),
+            (N, D, K, *tile, plan.rows, plan.stages, near, overlap),
+            overlap,
         )
     )
     mend = Launch(
@@ -314,7 +322,8 @@ def _wide(
         (triton.cdiv(tiles, 16), 1, 1),
         plan.warps,
         ("x", "dh_in", "h_pre", "dh_mix", "left_marks", "coef", "phi", "gamma", "w_marks", "dx"),
-        (N, D, K, *tile[:3], has_gamma, *tile[3:], 16, 16, near),
+        (N, D, K, *tile[:3], has_gamma, *tile[3:], 16, 16, near, overlap),
+        overlap,
     )
     scratch = {
         "w": (2 * M * n * DP, torch.float16),
@@ -324,7 +333,7 @@ def _wide(
     return (weights, psi, dx, mend), scratch
 
 
-def _loaded_psi(N: int, K: int, M: int, MP: int, splits: int, shared: int) -> Launch:
+def _loaded_psi(N: int, K: int, M: int, MP: int, splits: int, shared: int, overlap: bool) -> Launch:
     """Return the launch for psi whose tiles the tensor memory accelerator loads."""
     from mhc.operators.mhc_pre.triton.kernels.bwd_psi_sm90 import hopper_psi_kernel  # noqa: PLC0415  Gluon, sm_90 only
 
@@ -338,7 +347,8 @@ def _loaded_psi(N: int, K: int, M: int, MP: int, splits: int, shared: int) -> La
         (blocks * triton.cdiv(packed_columns(K), 128), pack * splits, 1),
         4,
         ("x", "dh_mix", "dh_mix", "psi"),
-        (N, K, splits, M, MP, pack, CA, CB, stages),
+        (N, K, splits, M, MP, pack, CA, CB, stages, overlap),
+        overlap,
         registers=168,  # shared out again between the loading warp and the two groups
         tiles={
             0: Tiles((rows, pack * K), (pack * K, 1), (64, 64), 128),
@@ -348,7 +358,7 @@ def _loaded_psi(N: int, K: int, M: int, MP: int, splits: int, shared: int) -> La
     )
 
 
-def _loaded_dx(N: int, n: int, D: int, DP: int, held: Held, cores: int) -> Launch:
+def _loaded_dx(N: int, n: int, D: int, DP: int, held: Held, cores: int, overlap: bool) -> Launch:
     """Return the launch for dx whose tiles the tensor memory accelerator loads."""
     from mhc.operators.mhc_pre.triton.kernels.bwd_dx_sm90 import hopper_dx_kernel  # noqa: PLC0415  Gluon, sm_90 only
 
@@ -362,7 +372,8 @@ def _loaded_dx(N: int, n: int, D: int, DP: int, held: Held, cores: int) -> Launc
         (programs, splits, 1),
         4,
         ("x", "dh_in", "left", "left", "w", "w", "dx", "h_pre", "coef", "left_scale", "w_scale"),
-        (N, D, splits, n, MP, DP, CA, CB, COLS, held.ring, held.stages),
+        (N, D, splits, n, MP, DP, CA, CB, COLS, held.ring, held.stages, overlap),
+        overlap,
         registers=168,  # shared out again between the loading warps and the two groups
         tiles={
             0: streams,

@@ -88,6 +88,8 @@ def gates_kernel(
     F = coef.dtype.element_ty
     offset: tl.constexpr = tl.int32 if NEAR else tl.int64
     pid = tl.program_id(0).to(tl.int64)
+    if FORM == "wide":  # last tokens first: psi begins with the first ones, which the L2 still holds
+        pid = tl.num_programs(0) - 1 - pid
     i = tl.arange(0, NP)
     r = tl.arange(0, RP)
     a_pre = tl.load(alpha)
@@ -181,6 +183,8 @@ def gates_kernel(
             zeros = tl.zeros([BT, PP], dh_mix.dtype.element_ty)
             tl.store(out + pad[None, :], zeros, live[:, None] & after[None, :])
     if OVERLAP:
+        if FORM == "wide":
+            tl.extra.cuda.gdc_wait()  # for phi * gamma, which is made meanwhile: what waits for this kernel needs both
         tl.extra.cuda.gdc_launch_dependents()
     base = sums + pid * (M + 3)
     tl.store(base + i, b_pre, i < n)
@@ -355,8 +359,11 @@ def parameters_kernel(
     BC: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
-    """dphi = psi * gamma and dgamma = sum_M psi * phi over column blocks; the last programs add up dbias and dalpha."""
-    if OVERLAP:
+    """dphi = psi * gamma and dgamma = sum_M psi * phi over column blocks; the last programs add up dbias and dalpha.
+
+    OVERLAP: "late" where the kernel in front lets this one start after psi and sums are there, and the end waits for it.
+    """
+    if OVERLAP and OVERLAP != "late":
         tl.extra.cuda.gdc_wait()
     F = psi.dtype.element_ty
     blocks = tl.cdiv(K, BK)
@@ -399,3 +406,5 @@ def parameters_kernel(
         total = tl.sum(acc, axis=0)  # [BC]
         tl.store(dbias + col, total, col < M)
         tl.store(dalpha + col - M, total, (col >= M) & (col < M + 3))
+    if OVERLAP == "late":
+        tl.extra.cuda.gdc_wait()

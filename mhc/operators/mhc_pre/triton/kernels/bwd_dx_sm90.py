@@ -17,6 +17,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma,
     warpgroup_mma_wait,
 )
+from triton.language.extra.cuda import gdc_wait
 
 from mhc.operators.mhc_pre.triton.kernels.fp16_split import ORDER
 from mhc.operators.mhc_pre.triton.kernels.ring_sm90 import advance, barriers
@@ -38,7 +39,7 @@ def _load_streams(
     full,
     empty,
     count,
-    split,
+    last,
     splits,
     i,
     d0,
@@ -49,7 +50,7 @@ def _load_streams(
     slot = 0
     phase = 1
     for j in range(count):
-        t0 = (split + j * splits) * BT
+        t0 = (last - j * splits) * BT
         mbarrier.wait(empty.index(slot), phase)
         bar = full.index(slot)
         mbarrier.expect(bar, 3 * BT * COLS * 2)
@@ -73,7 +74,7 @@ def _load_mix(
     full,
     empty,
     count,
-    split,
+    last,
     splits,
     column,
     M: gl.constexpr,
@@ -83,9 +84,12 @@ def _load_mix(
     CB: gl.constexpr,
     COLS: gl.constexpr,
     RING: gl.constexpr,
+    OVERLAP: gl.constexpr,
 ):
     """Partition of one warp: phi * gamma once, and dh_mix of each tile."""
     CHUNKS: gl.constexpr = MP // (CA + CB)
+    if OVERLAP:
+        gdc_wait()
     mbarrier.expect(ready, 4 * MP * COLS * 2)
     for c in gl.static_range(CHUNKS):
         for w in gl.static_range(2):
@@ -96,7 +100,7 @@ def _load_mix(
     slot = 0
     phase = 1
     for j in range(count):
-        t0 = (split + j * splits) * BT
+        t0 = (last - j * splits) * BT
         for c in gl.static_range(CHUNKS):
             mbarrier.wait(empty.index(slot), phase)
             bar = full.index(slot)
@@ -112,7 +116,7 @@ def _load_mix(
 def _rows(h_pre, coef, left_scale, t0, N, i, n: gl.constexpr, COLS: gl.constexpr):
     """h_pre, coef and the scale of a tile's tokens, [64] each; zeros where there is no such token."""
     t = t0 + gl.arange(0, BT, layout=gl.SliceLayout(1, accumulators(COLS)))
-    live = t < N
+    live = (t >= 0) & (t < N)
     return (
         gl.load(h_pre + t.to(gl.int64) * n + i, live, 0.0),
         gl.load(coef + t, live, 0.0),
@@ -130,8 +134,11 @@ def _consume(
     COLS: gl.constexpr,
     RING: gl.constexpr,
     STAGES: gl.constexpr,
+    OVERLAP: gl.constexpr,
 ):
     """Partition of a warp group: stream i + WHO."""
+    if OVERLAP:
+        gdc_wait()
     (
         h_pre,
         coef,
@@ -151,7 +158,7 @@ def _consume(
         empty_mix,
         N,
         count,
-        split,
+        last,
         splits,
         i,
         d0,
@@ -159,14 +166,14 @@ def _consume(
     tile: gl.constexpr = accumulators(COLS)
     column = (i + WHO) * DP + d0 + gl.arange(0, COLS, layout=gl.SliceLayout(0, tile))
     back = gl.load(w_scale + column)
-    h, c, f = _rows(h_pre, coef, left_scale, split * BT, N, i + WHO, n, COLS)
+    h, c, f = _rows(h_pre, coef, left_scale, last * BT, N, i + WHO, n, COLS)
     mbarrier.wait(ready, 0)
     slot = 0
     phase = 0
     mix = 0
     mix_phase = 0
     for j in range(count):
-        t0 = (split + j * splits) * BT
+        t0 = (last - j * splits) * BT
         acc = gl.zeros([BT, COLS], gl.float32, layout=tile)
         low = gl.zeros([BT, COLS], gl.float32, layout=tile)
         for q in gl.static_range(CHUNKS):
@@ -180,7 +187,7 @@ def _consume(
             if (
                 q == 0
             ):  # while the products run: the next tile's rows, and the place of the last dx, which has been read by now
-                h_next, c_next, f_next = _rows(h_pre, coef, left_scale, t0 + splits * BT, N, i + WHO, n, COLS)
+                h_next, c_next, f_next = _rows(h_pre, coef, left_scale, t0 - splits * BT, N, i + WHO, n, COLS)
                 tma.store_wait(0)
                 mbarrier.arrive(empty.index((slot + STAGES - 1) % STAGES), count=1, pred=j > 0)
             # with more than two places a chunk's products may run while the next one's begin
@@ -232,6 +239,7 @@ def hopper_dx_kernel(
     COLS: gl.constexpr,
     RING: gl.constexpr,
     STAGES: gl.constexpr,
+    OVERLAP: gl.constexpr,
 ):
     """dx, n even. Programs: (n / 2 * DP / COLS, splits of the tiles of tokens).
 
@@ -243,8 +251,9 @@ def hopper_dx_kernel(
     PER: gl.constexpr = DP // COLS
     i = gl.program_id(0) // PER * 2
     d0 = gl.program_id(0) % PER * COLS
-    split = gl.program_id(1)
-    count = ((N + BT - 1) // BT - split + splits - 1) // splits
+    # last tokens first: the L2 still holds them from psi
+    last = (N + BT - 1) // BT - 1 - gl.program_id(1)
+    count = (last + splits) // splits
     x_s = gl.allocate_shared_memory(x.dtype, [2 * STAGES, 1, BT, COLS], x.layout)
     g_s = gl.allocate_shared_memory(x.dtype, [STAGES, BT, COLS], dh_in.layout)
     wa_s = gl.allocate_shared_memory(gl.float16, [4 * CHUNKS, CA, COLS], w_a.layout)
@@ -274,16 +283,16 @@ def hopper_dx_kernel(
         empty_mix,
         N,
         count,
-        split,
+        last,
         splits,
         i,
         d0,
     )
     gl.warp_specialize(
         [
-            (_consume, (both, gl.constexpr(0), n, DP, CHUNKS, COLS, RING, STAGES)),
-            (_consume, (both, gl.constexpr(1), n, DP, CHUNKS, COLS, RING, STAGES)),
-            (_load_streams, (x, dh_in, x_s, g_s, full, empty, count, split, splits, i, d0, COLS, STAGES)),
+            (_consume, (both, gl.constexpr(0), n, DP, CHUNKS, COLS, RING, STAGES, OVERLAP)),
+            (_consume, (both, gl.constexpr(1), n, DP, CHUNKS, COLS, RING, STAGES, OVERLAP)),
+            (_load_streams, (x, dh_in, x_s, g_s, full, empty, count, last, splits, i, d0, COLS, STAGES)),
             (
                 _load_mix,
                 (
@@ -299,7 +308,7 @@ def hopper_dx_kernel(
                     full_mix,
                     empty_mix,
                     count,
-                    split,
+                    last,
                     splits,
                     i * DP + d0,
                     M,
@@ -309,6 +318,7 @@ def hopper_dx_kernel(
                     CB,
                     COLS,
                     RING,
+                    OVERLAP,
                 ),
             ),
         ],

@@ -39,8 +39,11 @@ def weights_kernel(
     HAS_GAMMA: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
+    OVERLAP: tl.constexpr,
 ):
     """w [2, M, n * DP]: the terms of phi * gamma, scaled; scale and marks [n * DP]. Zeros from D to DP of each stream."""
+    if OVERLAP:
+        tl.extra.cuda.gdc_launch_dependents()
     m = tl.arange(0, ROWS).to(tl.int64)
     j = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     pitch = (K // D).to(tl.int64) * DP
@@ -137,10 +140,14 @@ def dx_kernel(
     BC: tl.constexpr,
     STAGES: tl.constexpr,
     NEAR: tl.constexpr,
+    OVERLAP: tl.constexpr,
 ):
     """dx of one tile [BT, BD] inside one stream."""
+    if OVERLAP:
+        tl.extra.cuda.gdc_wait()
     M: tl.constexpr = n * n + 2 * n
-    t0, i, d0 = _tile(tl.program_id(0), N, n, DP, BT, BD, GROUP)
+    # last tokens first: the L2 still holds them from psi
+    t0, i, d0 = _tile(tl.num_programs(0) - 1 - tl.program_id(0), N, n, DP, BT, BD, GROUP)
     row = tl.arange(0, BT)
     c = tl.arange(0, BC)
     # rows past N repeat the last token and are not stored
@@ -200,8 +207,12 @@ def mend_kernel(
     BC: tl.constexpr,
     TILES: tl.constexpr,
     NEAR: tl.constexpr,
+    OVERLAP: tl.constexpr,
 ):
     """dx again, in float32, where `in_doubt` of the marks of token and column. TILES tiles of dx_kernel a program."""
+    if OVERLAP:
+        tl.extra.cuda.gdc_wait()
+        tl.extra.cuda.gdc_launch_dependents()
     M: tl.constexpr = n * n + 2 * n
     C: tl.constexpr = 3 * MP
     PART: tl.constexpr = BD // 4 if BD >= 64 else BD  # of the columns, so that a part fits into registers
@@ -252,8 +263,11 @@ def psi_kernel(
     BM: tl.constexpr,
     BD: tl.constexpr,
     STAGES: tl.constexpr,
+    OVERLAP: tl.constexpr,
 ):
     """psi [splits, M, K] = dh_mix^T x over a chunk of tokens, with an accumulator for each of LEFTS terms of dh_mix."""
+    if OVERLAP:
+        tl.extra.cuda.gdc_wait()
     M: tl.constexpr = n * n + 2 * n
     C: tl.constexpr = 3 * MP
     blocks: tl.constexpr = (M + BM - 1) // BM

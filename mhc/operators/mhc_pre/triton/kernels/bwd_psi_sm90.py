@@ -12,6 +12,7 @@ memory accelerator takes.
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
+from triton.language.extra.cuda import gdc_wait
 
 from mhc.operators.mhc_pre.triton.kernels.bf16_split import ORDER_1, ORDER_2, finite, two_bf16
 from mhc.operators.mhc_pre.triton.kernels.ring_sm90 import advance, barriers
@@ -38,6 +39,7 @@ def _load(
     CA: gl.constexpr,
     CB: gl.constexpr,
     STAGES: gl.constexpr,
+    OVERLAP: gl.constexpr,
 ):
     """Partition of one warp: fills the ring."""
     slot = 0
@@ -48,6 +50,8 @@ def _load(
         mbarrier.expect(bar, 2 * BT * (2 * COLS + 3 * CA + 3 * CB))
         for w in gl.static_range(2):
             tma.async_copy_global_to_shared(x_desc, [j * BT, column + w * COLS], bar, x_s.index(slot * 2 + w))
+        if OVERLAP and j == first:
+            gdc_wait()
         for q in gl.static_range(3):
             at = left + q * MP
             tma.async_copy_global_to_shared(a_desc, [j * BT, at], bar, a_s.index(slot * 3 + q))
@@ -145,6 +149,7 @@ def hopper_psi_kernel(
     CA: gl.constexpr,
     CB: gl.constexpr,
     STAGES: gl.constexpr,
+    OVERLAP: gl.constexpr,
 ):
     """psi [PACK * splits, M, K]. Programs: (blocks of CA + CB rows * columns / 128, PACK * splits).
 
@@ -182,7 +187,7 @@ def hopper_psi_kernel(
             ),
             (
                 _load,
-                (x_desc, a_desc, b_desc, x_s, a_s, b_s, full, empty, column, left, first, last, MP, CA, CB, STAGES),
+                (x_desc, a_desc, b_desc, x_s, a_s, b_s, full, empty, column, left, first, last, MP, CA, CB, STAGES, OVERLAP),
             ),
         ],
         [4, 1],
