@@ -1,8 +1,10 @@
 """The Triton implementations: schedules, the two ways to run one source, refusals."""
 
+import ctypes
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,6 +27,7 @@ from mhc.fuzz.check.check import check
 from mhc.fuzz.worker.client import WorkerClient
 from mhc.operators.mhc_pre.device import Chip
 from mhc.operators.mhc_pre.selection import Problem, pinned, problem_of
+from mhc.operators.mhc_pre.triton import launcher
 from mhc.operators.mhc_pre.triton.constraints import unfit
 from mhc.operators.mhc_pre.triton.forward import AGAIN
 from mhc.operators.mhc_pre.triton.heuristics import backward_plan, backward_schedule, forward_schedule
@@ -388,3 +391,85 @@ def test_the_named_functions_are_differentiable_and_agree_with_the_implementatio
     assert all(leaf.grad is not None and leaf.grad.isfinite().all() for leaf in leaves)
     with pytest.raises(Refused, match="its schedule has no forward_splits = 7"):
         mhc_forward_pre_triton_optimized(*arguments, schedule={"forward_splits": 7})  # type: ignore[arg-type]
+
+
+_LAUNCH = ctypes.CFUNCTYPE(
+    ctypes.c_int,
+    ctypes.POINTER(launcher._Config),
+    ctypes.c_void_p,
+    ctypes.POINTER(ctypes.c_void_p),
+    ctypes.c_void_p,
+)
+
+
+def test_the_driver_gets_what_a_launch_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of each launch grid, threads, shared memory, stream, attributes, and every parameter with the type of the kernel."""
+    launches = [
+        launcher.Launch(None, (3, 2, 1), 4, ("x", "w"), (7, 0.5, 1 << 40, "form", 1e-6), overlap=True, together=True),
+        launcher.Launch(None, (5, 1, 1), 8, ("w", "y"), (2,)),
+    ]
+    kinds = [{"a": "*bf16", "b": "*fp32", "N": "i32", "f": "fp32", "K": "i64", "FORM": "constexpr", "eps": "fp64"}]
+    kinds.append({"a": "*fp32", "b": "*fp32", "n": "constexpr"})
+    kernels = [
+        SimpleNamespace(
+            src=SimpleNamespace(signature=signature),
+            function=function,
+            metadata=SimpleNamespace(num_warps=warps, shared=shared),
+        )
+        for signature, function, warps, shared in zip(kinds, (11, 12), (12, 8), (4096, 0), strict=True)
+    ]
+    types: list[list[Any]] = [
+        [*[ctypes.c_uint64] * 2, ctypes.c_int32, ctypes.c_float, ctypes.c_int64, ctypes.c_double, *[ctypes.c_uint64] * 2],
+        [ctypes.c_uint64] * 4,
+    ]
+    seen: list[Any] = []
+
+    def launched(config: Any, function: int, parameters: Any, extra: Any) -> int:
+        one, of = config.contents, types[len(seen) % 2]
+        marks = [(one.attributes[i].id, one.attributes[i].value[1]) for i in range(one.count)]
+        values = [kind.from_address(parameters[i]).value for i, kind in enumerate(of)]
+        assert extra is None
+        seen.append((function, tuple(one.grid), tuple(one.block), one.shared, one.stream, marks, values))
+        return 0
+
+    monkeypatch.setattr(launcher, "_cuda", lambda: SimpleNamespace(cuLaunchKernelEx=_LAUNCH(launched)))
+    start = launcher._Driven(launches, kernels, ("x", "y", "w"))
+    for stream, (x, y, w) in ((64, (1 << 50, 2, 3)), (128, (4, 5, 6))):
+        seen.clear()
+        start(stream, [x, y, w])
+        first, second = seen
+        assert first == (
+            *(11, (3, 2, 1), (384, 1, 1), 4096, stream),
+            [(6, 1), (2, 1)],
+            [x, w, 7, 0.5, 1 << 40, 1e-6, 0, 0],
+        )
+        assert second == (12, (5, 1, 1), (256, 1, 1), 0, stream, [], [w, y, 0, 0])
+
+
+def test_an_error_of_the_driver_is_raised_with_its_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    def text_of(error: int, text: Any) -> int:
+        text._obj.value = b"no such launch"
+        return 0
+
+    driver = SimpleNamespace(cuLaunchKernelEx=lambda *_: 700, cuGetErrorString=text_of)
+    monkeypatch.setattr(launcher, "_cuda", lambda: driver)
+    kernel = SimpleNamespace(
+        src=SimpleNamespace(signature={"x": "*fp32"}), function=1, metadata=SimpleNamespace(num_warps=4, shared=0)
+    )
+    start = launcher._Driven([launcher.Launch(None, (1, 1, 1), 4, ("x",), ())], [kernel], ("x",))
+    with pytest.raises(RuntimeError, match=r"Triton Error \[CUDA\]: no such launch"):
+        start(0, [1])
+
+
+def test_other_releases_of_triton_launch_by_their_own_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launcher, "_TRITON_36", False)
+    seen: list[Any] = []
+    kernels = [
+        SimpleNamespace(run=lambda *arguments: seen.append(arguments), function=11 + i, packed_metadata=i) for i in range(2)
+    ]
+    launches = [
+        launcher.Launch(None, (3, 2, 1), 4, ("x", "w"), (7,)),
+        launcher.Launch(None, (5, 1, 1), 8, ("w",), ()),
+    ]
+    launcher._start(launches, kernels, ("x", "w"))(64, [1, 2])
+    assert seen == [(3, 2, 1, 64, 11, 0, None, None, None, 1, 2, 7), (5, 1, 1, 64, 12, 1, None, None, None, 2)]

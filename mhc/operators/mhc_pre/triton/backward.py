@@ -53,7 +53,7 @@ def program(
         return _resident(problem, plan, has_gamma, hc_eps, can_overlap(device), pinned=bool(schedule))
     whole = dtype in WHOLE
     wide, hopper, loaded = plan.wide, plan.mode == "hopper", plan.mode == "wide_hopper"
-    overlap = (hopper or wide) and can_overlap(device)
+    overlap = (hopper or (wide and where.capability == 90)) and can_overlap(device)
     # packed dh_mix: six terms a row of phi (or whole, one), in chunks of plan.rows and a smaller last one; wide: three
     held = held_columns(n, D, where.shared) if loaded and (plan.tokens, plan.columns) == (64, 128) else None
     MP = held.rows if held is not None else triton.cdiv(M, plan.rows) * plan.rows if wide else M
