@@ -8,10 +8,11 @@ A kernel with `@triton.autotune` fails there, since its configs are timed on a G
 (`mhc.autotuned`), on a GPU too. Where it is not known that a kernel is autotuned, each key of it (the arguments that the
 decorator names, and dtypes) has one of its configs, always the same one.
 
-Compiled, an argument that is a Python float is a float32 scalar. The interpreter leaves it a Python float, which has no
-`.to`; here it is a float32 scalar too, unless the kernel annotates a parameter as `tl.float64`. Functions of
-`triton.language.extra.libdevice` are stubs that return None there; here NumPy computes some, in the dtypes that the compiler
-takes. Any other function or dtype raises.
+Of a comparison of two scalars the interpreter makes a block of their dtype, which `&` with a mask then refuses; here it is
+a block of truths. Compiled, an argument that is a Python float is a float32 scalar. The interpreter leaves it a Python
+float, which has no `.to`; here it is a float32 scalar too, unless the kernel annotates a parameter as `tl.float64`.
+Functions of `triton.language.extra.libdevice` are stubs that return None there; here NumPy computes some, in the dtypes that
+the compiler takes. Any other function or dtype raises.
 
 A launch replaces functions of `triton.language`; here also those that a module has taken by name, as in `cast = tl.cast`.
 """
@@ -21,7 +22,7 @@ import os
 import sys
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from types import ModuleType
 from typing import Any
 
@@ -45,18 +46,22 @@ _COMPUTED: dict[str, Callable[[Any], Any]] = {
 progress: int | None = None
 """A descriptor to which each program of a launch writes how many have begun in this process, where somebody watches."""
 _begun = 0
-_order = Order.IN_TURN
+_together: Launched | None = None
 
 
 @contextmanager
-def in_lockstep() -> Iterator[None]:
-    """Run the programs of each launch in the block together, which is quicker (`mhc.triton_lockstep`)."""
-    global _order  # noqa: PLW0603
-    before, _order = _order, Order.TOGETHER
+def in_lockstep() -> Iterator[Launched]:
+    """Run the programs of each launch in the block together, which is quicker (`mhc.triton_lockstep`).
+
+    Returns:
+        what was launched so.
+    """
+    global _together  # noqa: PLW0603
+    before, _together = _together, Launched()
     try:
-        yield
+        yield _together
     finally:
-        _order = before
+        _together = before
 
 
 @contextmanager
@@ -91,15 +96,45 @@ def prepared(config: int | None = None, *, needed: bool = False, order: Order | 
             interpreter._implicit_cvt = floats.with_scalars(convert)
     try:
         interpreted = interpreter is not None and interpreter.triton.knobs.runtime.interpret
-        noted = launches(interpreter, order or _order) if interpreted else nullcontext(Launched())
-        with quick(interpreter) if interpreted else nullcontext(), _counted(interpreter), noted as launched:
+        wanted = order or (Order.IN_TURN if _together is None else Order.TOGETHER)
+        with ExitStack() as stack:
+            launched = Launched()
+            if interpreted:
+                stack.enter_context(quick(interpreter))
+                stack.enter_context(_truths(interpreter))
+                launched = stack.enter_context(launches(interpreter, wanted))
+            stack.enter_context(_counted(interpreter))
             yield launched
+        if _together is not None and order is None:
+            _together.programs += launched.programs
     finally:
         autotuner.run = run
         if patch is not None:
             interpreter._patch_lang = patch
         if convert is not None:
             interpreter._implicit_cvt = convert
+
+
+@contextmanager
+def _truths(interpreter: Any) -> Iterator[None]:
+    """Make what compares a truth: the interpreter calls it a number, and a block made of it one of numbers."""
+    builder: Any = getattr(interpreter, "interpreter_builder", None)
+    original = getattr(builder, "binary_op", None)
+    if original is None:
+        yield
+        return
+
+    def binary_op(lhs: Any, rhs: Any, op: Any) -> Any:
+        result = original(lhs, rhs, op)
+        if result.data.dtype == np.bool_:
+            result.dtype = interpreter.tl.int1
+        return result
+
+    builder.binary_op = binary_op
+    try:
+        yield
+    finally:
+        del builder.binary_op
 
 
 @contextmanager

@@ -67,9 +67,10 @@ class Order(Enum):
 
 
 class Launched:
-    """What is known of the launches of a run: the order of those that had several programs."""
+    """What is known of the launches of a run: the order of those that had several programs, and how many all had."""
 
     order: Order | None = None
+    programs = 0
 
 
 @contextmanager
@@ -95,7 +96,9 @@ def launches(interpreter: Any, order: Order) -> Iterator[Launched]:
 
     def noted(self: Any, *args: Any, **kwargs: Any) -> None:
         run(self, *args, **kwargs)
-        if math.prod(interpreter.interpreter_builder.grid_dim) > 1:
+        programs = math.prod(interpreter.interpreter_builder.grid_dim)
+        launched.programs += programs
+        if programs > 1:
             launched.order = order
 
     executor.__call__ = noted

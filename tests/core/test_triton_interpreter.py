@@ -31,6 +31,7 @@ from mhc.fuzz.check.check import check
 from mhc.strategies.cases import cases_of
 from mhc.strategies.schedules import tiles
 from mhc.triton_interpreter import prepared
+from mhc.triton_lockstep import Order
 
 
 @triton.jit
@@ -50,6 +51,22 @@ def kernel(x_ptr, y_ptr, size, scale, BLOCK: tl.constexpr):
     v = tl.load(x_ptr + at, mask=at < size, other=0.0)
     tl.static_assert(BLOCK > 1)
     tl.store(y_ptr + at, _outer(v, scale), mask=at < size)
+
+
+@triton.jit
+def rows_above(x_ptr, y_ptr, least, BLOCK: tl.constexpr):
+    """Copy a row whose first element is above a number, but for its last element."""
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    above = tl.load(x_ptr + tl.program_id(0) * BLOCK) > least
+    tl.store(y_ptr + at, tl.load(x_ptr + at), mask=above & (tl.arange(0, BLOCK) < BLOCK - 1))
+
+
+@pytest.mark.parametrize("order", Order)
+def test_a_scalar_comparison_masks_a_block(order: Order) -> None:
+    x, y = torch.arange(12.0), torch.full((12,), -1.0)
+    with prepared(order=order):
+        rows_above[(3,)](x, y, 2.5, BLOCK=4)
+    assert y.tolist() == [-1, -1, -1, -1, 4, 5, 6, -1, 8, 9, 10, -1]
 
 
 def launched(x: Tensor, block: int = 4) -> Tensor:

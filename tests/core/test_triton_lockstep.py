@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from torch import Tensor
 
 from mhc import Implementation, default_case, operator, triton_lockstep
+from mhc.fuzz.check import check as check_module
 from mhc.fuzz.check.check import check
 from mhc.fuzz.check.level import Level
 from mhc.oracles.verdict import Status
@@ -353,6 +354,8 @@ def test_what_fails_in_lockstep_is_judged_again(monkeypatch: pytest.MonkeyPatch,
     assert groups
     assert set(groups) == {(5, True)}
     assert found(judged(RACY)) == {("ordering", "y", "race")}
+    monkeypatch.setattr(check_module, "IN_TURN", 4)
+    assert found(judged(RACY)) == {("bound", "y", "value")}
     monkeypatch.setattr(np, "broadcast_to", None)  # whatever fails in lockstep only: programs run one by one
     assert found(judged(RIGHT)) == set()
     assert set(groups) == {(5, False)}

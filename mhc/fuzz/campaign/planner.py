@@ -18,7 +18,7 @@ from mhc.strategies.reach import Reach
 from mhc.strategies.rounds import ROUND
 
 SIMPLEST = (1, 2)
-"""Cases that a free round after the first leaves out, of fewer than `ROUND` cases and of as many: Hypothesis begins each round
+"""Cases that a free round after the first leaves out, of fewer than `ROUND` cases and of as many: Hypothesis begins a round
 with the simplest case there is, and with a small one, in which all sizes are mostly 1."""
 _GUIDED_EVERY = 4
 _RARE = 3  # a guided round looks for regions with at most this many cases

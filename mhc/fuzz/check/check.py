@@ -20,6 +20,9 @@ from mhc.reference import reference
 from mhc.stream_order import new_stream
 from mhc.triton_interpreter import VARIABLE, in_lockstep
 
+IN_TURN = 512
+"""Programs of a case in Triton's interpreter that run one after the other in a few seconds."""
+
 
 @dataclass(frozen=True)
 class Judgement:
@@ -54,8 +57,9 @@ def check(
     An error of the device that the harness meets later counts against the case too: its kernel runs asynchronously.
 
     In Triton's interpreter the programs of a launch run together, which is quicker, unless every gate is asked for. What
-    fails there is judged again with one program after the other, as the interpreter runs them by itself: then the gate of
-    ordering says whether that makes the difference.
+    fails there with at most `IN_TURN` programs is judged again with one program after the other, as the interpreter runs
+    them by itself: then the gate of ordering says whether that makes the difference. More would take a minute; where it is
+    made smaller, what fails is judged so.
 
     Args:
         clock: adds up the time, and is called before each call of the implementation.
@@ -69,9 +73,9 @@ def check(
         return _judged(implementation, case, device, depth, clock, peers=peers, measure=measure, locate=locate)
 
     if depth is not Level.FULL and implementation.env.get(VARIABLE) == "1":
-        with in_lockstep():
+        with in_lockstep() as launched:
             together = judged()
-        if not together.failures:
+        if not together.failures or launched.programs > IN_TURN:
             return together
     return judged()
 
