@@ -20,7 +20,17 @@ from mhc.strategies.reach import ACTIVE, PERIOD, Reach, alike_sizes, model_sizes
 from mhc.strategies.regions import regions
 from mhc.strategies.schedules import schedules, tiles
 from mhc.strategies.shapes import TILES, Limit, plain_shapes
-from mhc.strategies.values import KINDS, MASKED, WHOLE_KINDS, exponents, maskable, one_hot, special_values
+from mhc.strategies.values import (
+    BELOW,
+    KINDS,
+    MASKED,
+    SPECIAL,
+    WHOLE_KINDS,
+    exponents,
+    maskable,
+    one_hot,
+    special_values,
+)
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 TRIES = 12
@@ -141,7 +151,8 @@ def _mark(
 ) -> None:
     """Give one tensor, or two, a special element, or one input runs of -infinity, as a mask that is added has them.
 
-    In one case of four, what has the same shape has it too: states that are merged may be empty at the same place.
+    In one case of four, what has the same shape has it too: states that are merged may be empty at the same place. Of a
+    declared operator, in one of four another input has zeros, which a kernel may skip where they meet an infinity.
     """
     inputs = [spec for spec in maskable(table) if spec in floating]
     if inputs and draw(st.integers(0, 3)) == 3:
@@ -154,11 +165,16 @@ def _mark(
     if table.upstream and draw(st.integers(0, 2)) == 2:  # the backward has classes of its own
         chosen.append(draw(st.sampled_from(table.upstream)))
     alike = [spec for spec in floating if spec in table.inputs]
+    declared = bool(maskable(table))
     for spec in chosen:
-        literals = draw(special_values(spec, spec.shape(sizes)))
+        literals = draw(special_values(spec, spec.shape(sizes), (*SPECIAL, *BELOW) if declared else SPECIAL))
         for one in (spec, *_with(draw, spec, alike)):
             if all(one.may_be(value) for _, value in literals):
                 tensors[one.name] = replace(tensors[one.name], literals=literals)
+        others = [one for one in alike if one is not spec and "sparse" in one.kinds]
+        if declared and others and draw(st.integers(0, 3)) == 3:
+            other = draw(st.sampled_from(others))
+            tensors[other.name] = replace(tensors[other.name], kind="sparse")
 
 
 def _with(draw: st.DrawFn, spec: TensorSpec, others: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:

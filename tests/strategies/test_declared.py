@@ -14,6 +14,7 @@ from mhc.strategies.cases import cases
 from mhc.strategies.reach import PERIOD, Reach
 from mhc.strategies.rounds import quiet
 from mhc.strategies.shapes import MIDDLE
+from mhc.strategies.values import BELOW
 
 MADE = (1024, 2048, 4096)
 
@@ -64,6 +65,31 @@ def test_stretched_cases_have_one_long_axis() -> None:
     assert all(len(names) <= 1 for names in long)
     assert {"B0", "B1", "D"} <= set[str]().union(*long)
     assert max(case.sizes["D"] for case in found) > 4096
+
+
+@operator(a="[T, H] float32", b="[T, H] float32", v="[T, D]")
+def declared_merge(a: Tensor, b: Tensor, v: Tensor) -> Tensor:
+    return torch.logaddexp(a, b).sum() * v
+
+
+register(declared_merge)
+
+
+def test_tensors_of_one_shape_are_special_at_one_place() -> None:
+    found = [case.tensors for case in drawn(Reach.USUAL, 60, 1 << 12, "declared_merge")]
+    masked = [one for one in found if one["a"].kind == "masked"]
+    assert {one["b"].kind == "masked" for one in masked} == {True, False}
+    special = [one for one in found if one["a"].literals]
+    assert {one["b"].literals == one["a"].literals for one in special} == {True, False}
+    assert all(one["v"].literals != one["a"].literals for one in special)
+
+
+def test_zeros_meet_special_elements_and_some_elements_are_right_below_a_power_of_two() -> None:
+    found = [case.tensors for case in drawn(Reach.USUAL, 60, 1 << 12, "declared_merge")]
+    sparse = [one["v"].kind == "sparse" for one in found if one["a"].literals]
+    assert sum(sparse) / len(sparse) > 3 * sum(one["v"].kind == "sparse" for one in found) / len(found)
+    values = {value for one in found for recipe in one.values() for _, value in recipe.literals}
+    assert values & set(BELOW)
 
 
 @operator(x="[T, D]", D="K+rest", K=(1, 8), rest=(0, 50))
