@@ -1,6 +1,7 @@
 """Programs that differ from a program by one step: what the minimiser tries, the biggest steps first."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -12,6 +13,7 @@ from mhc.programs.tile_edits import mapped, put, tiles
 
 Step = Callable[[Program], Iterator[Program]]
 _SIMPLE = ("+", "-")
+_STATEMENTS = (grammar.For, grammar.Store, grammar.Assign, grammar.If, grammar.AtomicAdd)
 _KINDS = {"serial": 0, "unroll": 1}
 
 
@@ -53,7 +55,12 @@ def tidy(program: Program) -> Program:
 
 
 def statements(program: Program) -> Iterator[Program]:
-    """Leave out a statement, or put what is in a loop or a branch in its place."""
+    """Leave out many statements at once, or a single one, or put what is in a loop or a branch in its place."""
+    size = len(program.body) // 2
+    while size > 1:
+        for begin in range(0, len(program.body), size):
+            yield replace(program, body=(*program.body[:begin], *program.body[begin + size :]))
+        size //= 2
 
     def change(node: Statement) -> Iterator[tuple[Statement, ...]]:
         yield ()
@@ -87,26 +94,45 @@ def settings(program: Program) -> Iterator[Program]:
             yield replace(program, grid=(1,), body=tuple(put(one, at) for one in program.body))
 
 
+def parts(program: Program) -> Iterator[Program]:
+    """Put 0 in the place of many expressions at once: all values, indices and conditions, halves of them, and so on."""
+    whole = [one for node in walk(program) if isinstance(node, _STATEMENTS) for one in children(node)]
+    found = list(dict.fromkeys(one for one in whole if isinstance(one, grammar.EXPRESSIONS) and not isinstance(one, Const)))
+    size = len(found)
+    while size > 1:
+        for begin in range(0, len(found), size):
+            zeros = {one: _zero(dtype_of(one, program)) for one in found[begin : begin + size]}
+            yield replace(program, body=tuple(mapped(one, partial(_in_place, zeros)) for one in program.body))
+        size = (size + 1) // 2
+
+
+def _in_place(others: Mapping[Any, Any], node: Any) -> Any:
+    return others.get(node, node)
+
+
+def _zero(dtype: str) -> Const:
+    return Const(0.0 if dtype in grammar.FLOATS else 0, dtype)
+
+
 def expressions(program: Program) -> Iterator[Program]:
     """Put an operand, a loaded element, an index or a small constant in the place of an expression."""
 
     def change(node: Expr) -> Iterator[Expr]:
         dtype = dtype_of(node, program)
+        if not isinstance(node, Const):  # what is simplest first: most expressions of a program do not matter to its failure
+            kind = float if dtype in grammar.FLOATS else int
+            yield from (Const(kind(value), dtype) for value in (0, 1))
         for one in _below(node):
             if dtype_of(one, program) == dtype:
                 yield one
-        if isinstance(node, grammar.Select):
+        if isinstance(node, (grammar.Select, Const, Var)):
             return
-        if not isinstance(node, (Const, Var)):
-            if dtype == "int32":
-                yield from (Var(name) for name in _indices(program))
-            if not isinstance(node, Load):
-                for buffer in program.buffers:
-                    if buffer.dtype == dtype and buffer.scope != "var" and not buffer.written and len(buffer.shape) == 1:
-                        yield from (Load(buffer.name, (Var(name),)) for name in _indices(program))
-        if not isinstance(node, Const):
-            kind = float if dtype in grammar.FLOATS else int
-            yield from (Const(kind(value), dtype) for value in (0, 1))
+        if dtype == "int32":
+            yield from (Var(name) for name in _indices(program))
+        if not isinstance(node, Load):
+            for buffer in program.buffers:
+                if buffer.dtype == dtype and buffer.scope != "var" and not buffer.written and len(buffer.shape) == 1:
+                    yield from (Load(buffer.name, (Var(name),)) for name in _indices(program))
 
     for body in _expressions(program.body, change):
         yield replace(program, body=body)
@@ -120,6 +146,8 @@ def sizes(program: Program) -> Iterator[Program]:
             for extent in dict.fromkeys((1, 2, node.extent // 2, node.extent - 1)):
                 if 0 < extent < node.extent:
                     yield (replace(node, extent=extent),)
+            if node.count is not None:
+                yield (replace(node, count=None),)
             if node.begin:
                 yield (replace(node, begin=0),)
             if node.kind != "serial":
@@ -174,7 +202,7 @@ def values(program: Program) -> Iterator[Program]:
         yield replace(program, body=body)
 
 
-STEPS: tuple[Step, ...] = (settings, statements, tiles, expressions, sizes, values)
+STEPS: tuple[Step, ...] = (settings, statements, tiles, parts, expressions, sizes, values)
 
 
 def _with_buffer(program: Program, number: int, **changes: Any) -> Program:

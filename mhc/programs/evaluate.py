@@ -19,6 +19,8 @@ POISON = 0x5A
 """The byte of which all elements of an output consist before the program runs."""
 _STEPS = 200_000
 _DTYPES = {name: np.dtype(name) for name in grammar.DTYPES}
+_READS = (grammar.Var, grammar.Load)
+_WRITES = (grammar.Assign, grammar.Store, grammar.AtomicAdd)
 _Env = dict[str, Any]
 _Run = Callable[[_Env], Any]
 
@@ -173,6 +175,7 @@ class Machine:
 
     def _loop(self, node: grammar.For) -> _Run:
         var, indices, order = node.var, range(node.begin, node.begin + node.extent), self.order
+        count = self._count(node)
         parallel = node.kind in {"Parallel", "vectorized"}
         if node.kind == "Parallel":
             self._loops.append(node)
@@ -189,7 +192,7 @@ class Machine:
         def run(memory: _Env) -> None:
             if parallel:
                 order.enter()
-            for index in indices:
+            for index in indices if count is None else indices[: count(memory)]:
                 if parallel:
                     order.iterate()
                 memory["#"] += 1
@@ -201,6 +204,31 @@ class Machine:
                 order.leave()
 
         return run
+
+    def _count(self, node: grammar.For) -> _Run | None:
+        """Return what computes how many iterations a loop has; None where that is its extent."""
+        if node.count is None:
+            return None
+        if node.kind != "serial" or self._dtype(node.count) != "int32":
+            raise Invalid("only a serial loop has a number of iterations that is computed, in int32")
+        below = list(grammar.walk(node))
+        written = {one.name if isinstance(one, grammar.Assign) else one.buffer for one in below if isinstance(one, _WRITES)}
+        read = {
+            one.name if isinstance(one, grammar.Var) else one.buffer
+            for one in grammar.walk(node.count)
+            if isinstance(one, _READS)
+        }
+        if read & written:
+            raise Invalid("a loop changes its own number of iterations")
+        compute, most = self.expression(node.count), node.extent
+
+        def count(memory: _Env) -> int:
+            number: int = compute(memory)
+            if not 0 <= number <= most:
+                raise Invalid(f"{number} iterations, from 0 to {most} are allowed")
+            return number
+
+        return count
 
     def _store(self, node: grammar.Store) -> _Run:
         place, value, name = self.place(node.buffer, node.at), self._value(node.value, node.buffer), node.buffer

@@ -98,6 +98,7 @@ class For(_Node, frozen=True, tag="for"):
 
     Attributes:
         stages: of a loop of kind `Pipelined`.
+        count: how many iterations a serial loop has, from 0 to `extent`; None: `extent`.
     """
 
     kind: Literal["serial", "unroll", "vectorized", "Parallel", "Pipelined"]
@@ -106,6 +107,7 @@ class For(_Node, frozen=True, tag="for"):
     body: tuple["Statement", ...]
     begin: int = 0
     stages: Annotated[int, Meta(ge=0, le=4)] = 0
+    count: "Expr | None" = None
 
 
 class Store(_Node, frozen=True, tag="store"):
@@ -265,7 +267,8 @@ class Program(DrawnProgram, frozen=True):
 
     def is_symbolic(self, node: For) -> bool:
         """Return whether the compiler does not know how many iterations a loop has."""
-        return node.kind == "serial" and not node.begin and self.symbol(node.extent) is not None
+        plain = node.kind == "serial" and not node.begin and node.count is None
+        return plain and self.symbol(node.extent) is not None
 
     def buffer(self, name: str) -> Buffer:
         """Return the buffer of this name."""
@@ -311,7 +314,7 @@ def children(node: Node) -> tuple[Node, ...]:
         case Select():
             return node.condition, node.a, node.b
         case For():
-            return node.body
+            return node.body if node.count is None else (node.count, *node.body)
         case Store() | AtomicAdd():
             return *node.at, node.value
         case Copy():

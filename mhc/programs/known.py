@@ -4,6 +4,7 @@ A test runs each example: one that passes again fails the suite, since the entry
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 from mhc.programs import grammar
 from mhc.programs.drawn_program import DrawnProgram
 from mhc.programs.grammar import (
+    EXPRESSIONS,
     Binary,
     Buffer,
     Cast,
@@ -25,6 +27,7 @@ from mhc.programs.grammar import (
     Store,
     Unary,
     Var,
+    children,
     walk,
 )
 
@@ -89,9 +92,21 @@ def _folds(program: Program) -> bool:
 
 
 def _adds_large_constants(program: Program) -> bool:
-    """Return whether two large constants may be added by the simplifier, or the ends of a dtype are among them."""
-    large = [one for one in walk(program) if isinstance(one, Const) and abs(one.value) >= _LARGE]
-    return len(large) > 1 or any(abs(one.value) >= 2**63 for one in large)
+    """Return whether constants of an expression may be added by the simplifier and not fit, or are a dtype's ends."""
+    whole = (one for node in walk(program) if not isinstance(node, EXPRESSIONS) for one in children(node))
+    expressions = (list(walk(one)) for one in whole if isinstance(one, EXPRESSIONS))
+    constants = ([node for node in one if isinstance(node, Const) and node.dtype in grammar.INTEGERS] for one in expressions)
+    return any(_do_not_fit(one) for one in constants)
+
+
+def _do_not_fit(constants: Sequence[Const]) -> bool:
+    """Return whether two constants are large, or the sum of all of one dtype is more than it holds, signed."""
+    large = [one for one in constants if abs(one.value) >= _LARGE]
+    sums = Counter[str]()
+    for one in constants:
+        sums[one.dtype] += int(abs(one.value))
+    beyond = (sums[one.dtype] > 2 ** (grammar.bits_of(one.dtype) - 1) for one in large)
+    return len(large) > 1 or any(abs(one.value) >= 2**63 for one in constants) or any(beyond)
 
 
 def _shifts_back(program: Program) -> bool:

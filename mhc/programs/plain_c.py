@@ -76,9 +76,10 @@ def _indented(lines: Sequence[str]) -> list[str]:
     return [f"    {line}" for line in lines]
 
 
-def _loop(name: str, begin: int, extent: int, body: Sequence[str]) -> list[str]:
-    end = begin + extent
-    return [f"for (int32_t {name} = {begin}; {name} < {end}; ++{name}) {{", *_indented(body), "}"]
+def _loop(name: str, begin: int, extent: int, body: Sequence[str], count: str = "") -> list[str]:
+    """Return a loop; `count` computes its number of iterations, once."""
+    first, end = (f", {name}end = {begin} + {count}", f"{name}end") if count else ("", begin + extent)
+    return [f"for (int32_t {name} = {begin}{first}; {name} < {end}; ++{name}) {{", *_indented(body), "}"]
 
 
 def _backwards(name: str, extent: int, body: Sequence[str], begin: int = 0) -> list[str]:
@@ -115,7 +116,8 @@ class _Text:
             case grammar.For(kind="Parallel" | "vectorized"):
                 return _backwards(_name(node.var), node.extent, self.block(node.body), node.begin)
             case grammar.For():
-                return _loop(_name(node.var), node.begin, node.extent, self.block(node.body))
+                count = "" if node.count is None else f"at({self.expression(node.count)}, {node.extent + 1})"
+                return _loop(_name(node.var), node.begin, node.extent, self.block(node.body), count)
             case grammar.Store():
                 return [f"{self._element(node.buffer, node.at)} = {self.expression(node.value)};"]
             case grammar.Assign():

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from mhc.environment import tilelang_unmet, triton_unmet
-from mhc.programs import plain_c, tilelang_c, tilelang_cuda, tvm_arithmetic
+from mhc.programs import plain_c, tilelang_c, tilelang_cuda, tvm_arithmetic, wrong_rewriting
 from mhc.programs.compile_error import CompileError, Run
 from mhc.programs.first_wrong_pass import first_wrong_pass
 from mhc.programs.tilelang_lower import release
@@ -29,6 +29,7 @@ class ProgramTarget:
         release: returns the compiler's version.
         lower: returns what the compiler generates; raises `CompileError`. prepare: makes it ready to run
             (`mhc.programs.tilelang_c.prepare`).
+        build: does the part of `lower` that the front end does; raises `CompileError`. None: there is no such part.
         wrong_pass: returns which pass makes a program wrong, in words; empty where that is not known.
         kind: what may be drawn for it, and which known bugs it has.
         env: environment variables of the process that runs it.
@@ -43,6 +44,7 @@ class ProgramTarget:
     release: Callable[[], str]
     lower: Callable[[Any], str]
     prepare: Callable[..., Sequence[Run | CompileError]]
+    build: Callable[[Any], Any] | None = None
     wrong_pass: Callable[[Any], str] = lambda program: ""
     kind: Literal["c", "cuda", "arithmetic", "plain", "interpreted", "compiled"] = "c"
     env: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -84,6 +86,7 @@ _C = ProgramTarget(
     release=release,
     lower=tilelang_c.lower,
     prepare=tilelang_c.prepare,
+    build=tilelang_c.build,
     wrong_pass=first_wrong_pass,
     needs=partial(tilelang_unmet, pinned=False),
 )
@@ -92,7 +95,8 @@ _ARITHMETIC = replace(
     name="tilelang-arithmetic",
     lower=tvm_arithmetic.lower,
     prepare=tvm_arithmetic.prepare,
-    wrong_pass=lambda program: "",
+    build=None,
+    wrong_pass=wrong_rewriting.wrong_part,
     kind="arithmetic",
     devices=("cpu", "cuda"),  # either will do, so it is taken only by name
 )

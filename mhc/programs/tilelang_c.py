@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-from mhc.programs import c_library, guarded
+from mhc.programs import c_library, guarded, tilelang_lower
 from mhc.programs.compile_error import CompileError, Run
 from mhc.programs.grammar import Program
 from mhc.programs.tilelang_lower import lowered, takes_is_cpu
@@ -17,6 +18,15 @@ _PRELUDE = "#include <math.h>\n#include <stdbool.h>\n#include <stdint.h>\n#inclu
 def source_of(program: Program) -> str:
     """Return the text of the program for the installed release."""
     return render(program, CPU_OLD if takes_is_cpu() else "")
+
+
+def build(program: Program) -> Any:
+    """Return what the front end makes of a program.
+
+    Raises:
+        CompileError: it refuses it.
+    """
+    return tilelang_lower.build(source_of(program))
 
 
 def lower(program: Program) -> str:

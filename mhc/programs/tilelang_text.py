@@ -96,6 +96,9 @@ class _Text:
         extents = f"{node.begin}, {node.begin + node.extent}" if node.begin else f"{node.extent}"
         if self._program.is_symbolic(node):
             extents = self._program.symbol(node.extent) or extents
+        if node.count is not None:
+            end = grammar.Binary("+", grammar.Const(node.begin), node.count) if node.begin else node.count
+            extents = f"{node.begin}, {self.expression(end)}" if node.begin else self.expression(end)
         names, body = node.var, node.body
         if node.kind == "Pipelined":
             extents += f", num_stages={node.stages}"

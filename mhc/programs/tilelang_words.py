@@ -21,6 +21,8 @@ def signature(program: Program) -> str:
         match node:
             case grammar.For(kind=kind) if kind != "serial":
                 found.add(f"T.{kind}")
+            case grammar.For(count=count) if count is not None:
+                found.add("a computed number of iterations")
             case grammar.If():
                 found.add("if")
             case grammar.Copy():

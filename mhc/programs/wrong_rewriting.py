@@ -11,6 +11,7 @@ from mhc.programs.grammar import Expr, Program
 from mhc.programs.tvm_arithmetic import Rewritten
 
 _Run = Callable[[dict[str, Any]], Any]
+_SIMPLIFY, _ITER_MAP, _PROVE = "Analyzer.simplify", "iter_map_simplify", "can_prove or const_int_bound"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +20,7 @@ class WrongRewriting:
 
     Attributes:
         expression: before the rewriting. is_index: `iter_map_simplify` rewrites it, and not the analyzer alone.
+        part: the function of TVM's that goes wrong, or those of which one does.
         ranges: of its loops and blocks, begin and extent by name.
         at: of each variable and load in it, a value. dtypes: of each, its dtype.
         right: the value there. got: the value after the rewriting.
@@ -26,6 +28,7 @@ class WrongRewriting:
 
     expression: Expr
     is_index: bool
+    part: str
     ranges: Mapping[str, tuple[int, int]]
     at: Mapping[Expr, int]
     dtypes: Mapping[Expr, str]
@@ -42,6 +45,7 @@ def wrong_rewriting(program: Program) -> WrongRewriting | None:
 
         def rewritten(self, node: Expr, rewrite: Callable[[Any, Any], Any], size: int = 0) -> _Run:
             run, right = super().rewritten(node, rewrite), plain.expression(node)
+            simplified = super().rewritten(node, lambda terms, term: terms.analyzer().simplify(term))
             leaves = dict.fromkeys(one for one in grammar.walk(node) if isinstance(one, (grammar.Var, grammar.Load)))
             values = {one: plain.expression(one) for one in leaves}
             ranges = {
@@ -55,6 +59,7 @@ def wrong_rewriting(program: Program) -> WrongRewriting | None:
                         WrongRewriting(
                             expression=node,
                             is_index=size > 0,
+                            part=_SIMPLIFY if simplified(memory) != value else _ITER_MAP if size else _PROVE,
                             ranges={
                                 one.name: ranges[one.name]
                                 for one in leaves
@@ -76,3 +81,9 @@ def wrong_rewriting(program: Program) -> WrongRewriting | None:
     except (arithmetic.Invalid, CompileError, ZeroDivisionError):
         return None
     return next(iter(found), None)
+
+
+def wrong_part(program: Program) -> str:
+    """Return which function of TVM's makes a program wrong; nothing where that is not found."""
+    wrong = wrong_rewriting(program)
+    return "" if wrong is None else wrong.part

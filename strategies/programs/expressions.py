@@ -195,10 +195,10 @@ class Expressions(Indices):
             a = self._across(a, 0, dtype)
         if op == "ceildiv" and not _biased(a, b.low).within(*range_of(dtype)):
             return a
-        kept = self._fits(*_interval(op, a, b, dtype), dtype)
+        kept = self._fits(*interval(op, a, b, dtype), dtype)
         if kept is None and op in {"+", "-", "*"} and dtype in grammar.INTEGERS and self.pick(False, True):
             a, b = (self._smaller(one, op, dtype) for one in (a, b))
-            kept = self._fits(*_interval(op, a, b, dtype), dtype)
+            kept = self._fits(*interval(op, a, b, dtype), dtype)
         fraction = a.fraction + b.fraction if op == "*" else max(a.fraction, b.fraction)
         if kept is None or fraction > _MOST_FRACTION.get(dtype, 0):
             return a
@@ -275,7 +275,7 @@ class Expressions(Indices):
             case op:
                 value = self.pick(100, most // 2, most // 3)
         b = Drawn(Const(value, dtype), value, value)
-        return Drawn(Binary(op, a.node, b.node), *_interval(op, a, b, dtype))
+        return Drawn(Binary(op, a.node, b.node), *interval(op, a, b, dtype))
 
     def _halved(self, dtype: str, depth: int) -> Drawn:
         """Draw a quotient of floats that is exact."""
@@ -426,8 +426,8 @@ def _biased(a: Drawn, divisor: int) -> Drawn:
     return Drawn(a.node, min(a.low, a.low + more), max(a.high, a.high + more))
 
 
-def _interval(op: str, a: Drawn, b: Drawn, dtype: str) -> tuple[int, int]:
-    """Return where the exact results lie."""
+def interval(op: str, a: Drawn, b: Drawn, dtype: str) -> tuple[int, int]:
+    """Return where the exact results of an operation lie."""
     match op:
         case "+":
             return a.low + b.low, a.high + b.high

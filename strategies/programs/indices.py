@@ -120,7 +120,7 @@ class Indices:
             value = self.integer(0, 9)
             return Drawn(Const(value), value, value)
         a = self._affine(depth - 1)
-        how = self.pick("plain", "+", "-", "from", "*", "//", "%", "sum", "minmax", "ceildiv")
+        how = self.pick("plain", "+", "-", "from", "*", "//", "%", "sum", "minmax", "ceildiv", "split")
         match how:
             case "+" | "-":
                 c = self.integer(1, 9)
@@ -143,6 +143,15 @@ class Indices:
                     return Drawn(Binary("//", a.node, self._size(d)), ends[0], ends[1])
                 low, high = (a.low % d, a.high % d) if ends[0] == ends[1] else (0, d - 1) if d > 0 else (d + 1, 0)
                 return Drawn(Binary("%", a.node, self._size(d)), low, high)
+            case "split":  # a place in rows of k, divided by their length, or by a part or a multiple of it
+                k = self.pick(4, 2, 3, 6, 8)
+                d = self.pick(k, k, 2 * k, *([k // 2] if k > 3 and k % 2 == 0 else []))
+                b = self._affine(depth - 1)
+                low, high = a.low * k + b.low, a.high * k + b.high
+                node = Binary("+", Binary("*", a.node, Const(k)), b.node)
+                if self.pick("//", "%") == "//":
+                    return Drawn(Binary("//", node, Const(d)), low // d, high // d)
+                return Drawn(Binary("%", node, Const(d)), 0, d - 1)
             case "sum":
                 b, minus = self._affine(depth - 1), self.pick(False, True)
                 low, high = (a.low - b.high, a.high - b.low) if minus else (a.low + b.low, a.high + b.high)

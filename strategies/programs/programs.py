@@ -1,6 +1,7 @@
 """Draws programs: buffers, a grid of blocks, loops, conditions, and stores. The simplest come first."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -12,13 +13,23 @@ from mhc.programs import grammar
 from mhc.programs.arithmetic import has_meaning
 from mhc.programs.evaluate import block_name, evaluate
 from mhc.programs.grammar import Assign, Buffer, Copy, Expr, For, If, Program, Statement, Store, Var, range_of
-from mhc.strategies.programs.expressions import Expressions
+from mhc.strategies.programs.corners import Corners
 from mhc.strategies.programs.indices import Draw, Drawn, Scope
 from mhc.strategies.programs.tile_programs import draw_tiles
 
 _SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 16, 17)
 _DEPTH = 3
 _PLAINLY = ("serial", "unroll")
+_REWORKED = (
+    ("set", "branch", "get"),
+    ("set", "loop", "get"),
+    ("loop", "get"),
+    ("nest",),
+    ("branch", "branch"),
+    ("loop", "set"),
+    ("set", "set", "branch"),
+)
+"""Statements that set and read elements of one buffer, one after the other."""
 _SMALL = 100  # floats hold these integers, and sums of a few
 
 
@@ -65,9 +76,11 @@ class _Builder:
     def __init__(self, draw: Draw, features: Features) -> None:
         self._draw, self._features = draw, features
         self._scope = Scope(dtypes=features.dtypes)
-        self._expressions = Expressions(draw, self._scope)
+        self._expressions = Corners(draw, self._scope)
         self._buffers: list[Buffer] = []
         self._used = 0
+        self._deepest = _DEPTH
+        self._marks: tuple[int, ...] = ()
         self._threads: int = self._pick(*features.threads)
 
     def _pick(self, *options: Any) -> Any:
@@ -155,7 +168,7 @@ class _Builder:
         return name
 
     def _value(self, dtype: str) -> Drawn:
-        return self._expressions.value(dtype, self._pick(1, 2, 0, 1, 2, _DEPTH))
+        return self._expressions.value(dtype, min(self._deepest, self._pick(1, 2, 0, 1, 2, _DEPTH)))
 
     def _temporary(self) -> list[Statement]:
         """Draw a temporary buffer or scalar, and the statements that fill it."""
@@ -164,8 +177,13 @@ class _Builder:
             one for one in self._features.scopes if one != "shared" or not any(b.scope == "shared" for b in self._buffers)
         ]
         scope = self._pick(*scopes)
+        alike = self._buffers[-1] if self._buffers[-1].scope in {"local", "var"} and self._pick(False, True) else None
+        scope = (
+            scope if alike is None else alike.scope
+        )  # two that live at once, of which a compiler may take one for the other
         if scope == "var":
             name, dtype = f"v{number}", self._pick("int32", *(one for one in self._features.dtypes if one != "bool"))
+            dtype = dtype if alike is None else alike.dtype
             drawn = self._value(dtype)
             self._buffers.append(Buffer(name, (1,), dtype, scope="var"))
             self._scope.scalars[name] = (dtype, drawn.low, drawn.high)
@@ -175,7 +193,7 @@ class _Builder:
         whole, low, high = self._scope.buffers[source]
         name = f"a{number}"
         plain = scope != "local" or self._threads == 1  # of a local buffer each thread has its own
-        if self._features.copies and plain and whole.dtype != "bool" and self._pick(False, True):
+        if alike is None and self._features.copies and plain and whole.dtype != "bool" and self._pick(False, True):
             fraction = self._scope.fractions.get(source, 0)
             one = Buffer(name, whole.shape, self._pick(whole.dtype, self._wider(low, high, fraction)), scope=scope)
             self._buffers.append(one)
@@ -184,12 +202,13 @@ class _Builder:
             zeros = (0,) * len(whole.shape)
             return [Copy(source=source, source_at=zeros, target=name, target_at=zeros, extents=whole.shape)]
         dtype = self._pick("int32", *self._features.dtypes)
-        one = Buffer(name, self._shape(), dtype, scope=scope)
+        one = Buffer(name, self._shape(), dtype, scope=scope) if alike is None else replace(alike, name=name)
         self._buffers.append(one)
         statement, drawn = self._nest(one, (), plain=True)
         self._scope.buffers[name] = (one, drawn.low, drawn.high)
         self._scope.fractions[name] = drawn.fraction
-        return [statement]
+        again = scope == "local" and self._threads == 1 and self._pick(False, False, True)
+        return [statement, *(self._reworked(one) if again else [])]
 
     def _wider(self, low: int, high: int, fraction: int) -> str:
         """Draw a dtype that holds all integers from low to high, or int64; a float holds the fraction too."""
@@ -201,6 +220,12 @@ class _Builder:
 
     def _fill(self, output: Buffer, grid: tuple[int, ...]) -> list[Statement]:
         prefix = tuple(Var(block_name(axis)) for axis in range(len(grid))) if grid != (1,) else ()
+        if self._threads == 1 and not prefix and self._pick(False, True):
+            self._deepest = 1  # what counts are the statements
+            statement, drawn = self._nest(output, prefix, plain=True)
+            self._scope.buffers[output.name] = (output, drawn.low, drawn.high)
+            self._scope.fractions[output.name] = drawn.fraction
+            return [statement, *self._reworked(output)]
         statement, drawn = self._nest(output, prefix, plain=self._pick(True, False))
         statements = [statement]
         if self._threads == 1 and self._pick(
@@ -284,7 +309,114 @@ class _Builder:
         if self._pick(False, True):
             statement = self._guarded(name, statement)
         self._scope.variables = before
-        return self._loop((statement,), name, extent, 0, kind)
+        return self._counted(self._loop((statement,), name, extent, 0, kind), output)
+
+    def _reworked(self, buffer: Buffer) -> list[Statement]:
+        """Draw statements that set and read elements of a buffer that is filled, often the same one."""
+        name, dtype = buffer.name, buffer.dtype
+        focus = tuple(grammar.Const(self._expressions.integer(0, size - 1)) for size in buffer.shape)
+        _, low, high = self._scope.buffers[name]
+        if dtype != "bool":  # what is stored from here on lies there too
+            low, high = min(low, 0), max(high, _SMALL if dtype in grammar.INTEGERS else 9)
+            self._scope.buffers[name] = (buffer, low, high)
+        self._marks = tuple(self._expressions.integer(low, min(high, low + _SMALL)) for _ in range(2))
+        return [self._rework(buffer, focus, how) for how in (*self._pick(*_REWORKED), *self._pick((), *_REWORKED))]
+
+    def _rework(self, buffer: Buffer, focus: tuple[Expr, ...], how: str) -> Statement:
+        """Draw one such statement.
+
+        Args:
+            focus: the element that is met often.
+        """
+        before = dict(self._scope.variables)
+        if how in {"set", "get"}:
+            at = self._place(buffer, focus)
+            return (
+                Store(buffer.name, at, grammar.Load(buffer.name, focus)) if how == "get" else self._kept(buffer, at, focus)
+            )
+        if how == "branch":
+            return self._branch(buffer, focus, self._place(buffer, focus), otherwise=self._pick(True, False))
+        extents = [self._pick(3, 2, 4, 5) for _ in range(2 if how == "nest" else 1)]
+        names = [self._variable(0, extent - 1) for extent in extents]
+        at = tuple(self._met(names, size) if how == "nest" else self._expressions.index(size, 1) for size in buffer.shape)
+        if self._pick(False, True):
+            statement: Statement = self._branch(buffer, focus, at, otherwise=False, index=names[-1])
+        else:
+            statement = self._kept(buffer, at, focus, names[-1])
+        self._scope.variables = before
+        for name, extent in reversed(list(zip(names, extents, strict=True))):
+            kind = self._pick("serial", *(one for one in self._features.loops if one in _PLAINLY))
+            statement = self._counted(self._loop((statement,), name, extent, 0, kind), buffer)
+        return statement
+
+    def _branch(
+        self, buffer: Buffer, focus: tuple[Expr, ...], at: tuple[Expr, ...], *, otherwise: bool, index: str | None = None
+    ) -> Statement:
+        """Draw a branch that tests an element, and often sets that one."""
+        tested = self._compared(buffer, self._pick(focus, focus, at))
+        then, other = self._kept(buffer, at, focus, index), self._kept(buffer, self._place(buffer, focus), focus)
+        return If(tested, (then,), (other,) if otherwise else ())
+
+    def _met(self, names: Sequence[str], size: int) -> Expr:
+        """Draw an index at which several iterations of two loops meet."""
+        a, b = map(Var, names)
+        both = grammar.Binary(self._pick("+", "*"), a, b)
+        return self._pick(
+            grammar.Binary("%", both, grammar.Const(size)), grammar.Const(self._expressions.integer(0, size - 1))
+        )
+
+    def _counted(self, loop: Statement, buffer: Buffer) -> Statement:
+        """Return a serial loop whose number of iterations is computed, and may be 0; mostly the loop as it is."""
+        if not isinstance(loop, For) or loop.kind != "serial" or not self._pick(False, False, True):
+            return loop
+        readable = self._scope.buffers
+        self._scope.buffers = {name: one for name, one in readable.items() if name != buffer.name}
+        count = self._expressions.index(loop.extent + 1, 1)
+        self._scope.buffers = readable
+        return replace(loop, count=count)
+
+    def _place(self, buffer: Buffer, focus: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        """Draw the indices of an element, often those of one that is met often, or of one in its column."""
+        match self._pick("focus", "focus", "column", "any"):
+            case "focus":
+                return focus
+            case "column":
+                return grammar.Const(self._expressions.integer(0, buffer.shape[0] - 1)), *focus[1:]
+        return tuple(self._expressions.index(size, 1) for size in buffer.shape)
+
+    def _compared(self, buffer: Buffer, at: tuple[Expr, ...]) -> Expr:
+        """Draw a comparison of an element with a value that it may have."""
+        if buffer.dtype == "bool":
+            return grammar.Load(buffer.name, at)
+        return grammar.Binary(self._pick("!=", "<", "==", ">="), grammar.Load(buffer.name, at), self._mark(buffer.dtype))
+
+    def _mark(self, dtype: str) -> Expr:
+        """Draw one of the few values that elements are set to and compared with."""
+        value = self._pick(*self._marks)
+        return grammar.Const(float(value) if dtype in grammar.FLOATS else value, dtype)
+
+    def _kept(self, buffer: Buffer, at: tuple[Expr, ...], focus: tuple[Expr, ...], index: str | None = None) -> Store:
+        """Draw a store of a value that leaves the buffer's elements where they lie, so that they may be read again.
+
+        Args:
+            index: of the loop around it.
+        """
+        _, low, high = self._scope.buffers[buffer.name]
+        name, dtype = buffer.name, buffer.dtype
+        element = grammar.Load(name, self._place(buffer, focus))
+        if dtype in grammar.INTEGERS and index is not None and self._pick(True, True, False):  # depends on the order
+            small = grammar.Binary("%", element, grammar.Const(self._pick(31, 7, 2), dtype))
+            more: Expr = Var(index) if dtype == "int32" else grammar.Cast(dtype, Var(index))
+            return Store(name, at, grammar.Binary("+", grammar.Binary("*", small, grammar.Const(3, dtype)), more))
+        if dtype == "bool":
+            return Store(name, at, self._pick(element, self._expressions.condition(1)))
+        if dtype in grammar.FLOATS and index is not None and self._pick(True, False):
+            return Store(name, at, grammar.Cast(dtype, Var(index)))
+        if self._pick(True, True, False) or dtype in grammar.FLOATS:
+            return Store(name, at, self._mark(dtype) if element.at == at or self._pick(True, True, False) else element)
+        drawn = self._expressions.value(dtype, 1)
+        lower = drawn.node if drawn.low >= low else grammar.Binary("max", drawn.node, grammar.Const(low, dtype))
+        return Store(name, at, lower if drawn.high <= high else grammar.Binary("min", lower, grammar.Const(high, dtype)))
 
     def _alike(self, output: Buffer, prefix: tuple[Expr, ...], drawn: Drawn) -> Statement:
         """Draw a loop with two branches that look alike: they test an element that the first sets, or two buffers.

@@ -11,14 +11,16 @@ import pytest
 
 from mhc.fuzz.check.level import Level
 from mhc.fuzz.check.program_check import check
+from mhc.fuzz.findings.finding import finding
 from mhc.fuzz.findings.ordering import elements as size
 from mhc.fuzz.worker import program_session
+from mhc.fuzz.worker.found_programs import FoundPrograms, operations_of
 from mhc.fuzz.worker.program_session import CHECKS, Programs
 from mhc.fuzz.worker.protocol import Begun, Check, Checked, Done, Judged, Message, Observe, Round, Running
-from mhc.oracles.verdict import Status
+from mhc.oracles.verdict import Status, failed
 from mhc.programs.compile_error import CompileError
 from mhc.programs.evaluate import evaluate
-from mhc.programs.grammar import Binary, Program, walk
+from mhc.programs.grammar import Binary, Buffer, Const, Load, Program, Store, walk
 from mhc.programs.known import known
 from mhc.programs.minimise import search
 from mhc.programs.targets import TARGETS, ProgramTarget, target_named
@@ -170,14 +172,14 @@ def test_a_search_that_reaches_a_finding_of_before_ends_there(searches: list[int
     session._found.keep(before)
     made = compiler(wrong_remainder)
     (failure, *_) = [one for one in check(made, program) if one.status is Status.FAIL]
-    assert session._minimised(made, program, failure) is before
+    assert session._minimised(made, program, failure, before) is before
     assert searches[-1] < in_full
 
 
 def test_bugs_of_two_passes_with_the_same_operations_are_both_kept(searches: list[int]) -> None:
     """Else each program with the bug met last would be minimised again."""
     found = [one for one in checked(answers(compiler(wrong_remainder), *ROUNDS)) if one.findings]
-    program = Program.from_json(found[0].case)
+    program = next(one for one in map(Program.from_json, (one.case for one in found)) if "%" in operations_of(one))
     (failure, *_) = [one for one in check(compiler(wrong_remainder), program) if one.status is Status.FAIL]
     session = Programs("made", lambda _: None)
     passes = ("tl.Simplify", "tl.LayoutInference")
@@ -215,7 +217,86 @@ def test_what_the_c_compiler_refuses_is_minimised_with_the_headers_that_it_faile
     small = first_found(messages).findings[0].case
     assert isinstance(small, Program)
     assert len(list(walk(small))) <= 8
-    assert all(asked)
+    assert asked.count(False) == 1, "whether the small header refuses the program too"
+
+
+def test_what_a_small_header_refuses_too_is_minimised_with_that_header() -> None:
+    asked = list[bool]()
+
+    def prepare(programs: Sequence[Program], sources: Sequence[str], folder: Path, *, exact: bool = True) -> list[Any]:
+        asked.append(exact)
+        error = CompileError("cc", "error: no vector" if exact else "error: unknown type")
+        return [error if divides(one) else partial(right, one) for one in programs]
+
+    messages = answers(replace(compiler(right), prepare=prepare), Round(seed=0, count=10))
+    found = first_found(messages).findings[0]
+    assert found.fingerprint.symptom == "error: no vector"
+    assert isinstance(found.case, Program)
+    assert len(list(walk(found.case))) <= 8
+    assert asked.count(True) <= 3, "the round, and the minimal program"
+
+
+def test_what_the_front_end_refuses_is_minimised_without_the_passes() -> None:
+    lowered = list[Program]()
+
+    def build(program: Program) -> None:
+        if divides(program):
+            raise CompileError("build", "TypeError: no remainder")
+
+    def lower(program: Program) -> str:
+        build(program)
+        lowered.append(program)
+        return render(program)
+
+    messages = answers(replace(compiler(right, lower), build=build), Round(seed=0, count=10))
+    small = first_found(messages).findings[0].case
+    assert isinstance(small, Program)
+    assert len(list(walk(small))) <= 8
+    drawn = {one.case for one in messages if isinstance(one, Begun)}
+    assert {one.json for one in lowered} <= drawn
+
+
+def test_programs_with_the_operations_of_a_finding_that_few_of_them_show_are_judged() -> None:
+    """A bug of a few programs hides no other one."""
+    found = FoundPrograms()
+    (program,) = [one.findings[0].case for one in checked(answers(compiler(wrong_remainder), *ROUNDS[:2])) if one.findings][
+        :1
+    ]
+    assert isinstance(program, Program)
+    found.keep(finding("made", compiler(right), program, failed("evaluator", "%", "wrong value", "y[0] = 1, evaluator 0")))
+    left_out = [found.left_out(program) for _ in range(100)]
+    assert sum(left_out) > 50
+    for _ in range(100):
+        found.judged(program, None)
+    assert sum(found.left_out(program) for _ in range(100)) < 10
+    for _ in range(1000):
+        found.judged(program, ("evaluator", "wrong value"))
+    assert sum(found.left_out(program) for _ in range(100)) > 90
+
+
+def test_the_search_does_not_end_at_the_bug_of_another_finding() -> None:
+    """Else a bug that a program has beside one that was found stays hidden behind that."""
+
+    def wrong(program: Program) -> dict[str, np.ndarray]:
+        shown = divides(program) or takes_least(program)
+        return {name: ~one.astype(bool) if shown else one for name, one in evaluate(program).items()}
+
+    def wrong_pass(program: Program) -> str:
+        return "one" if takes_least(program) else "other"
+
+    target = replace(compiler(wrong), wrong_pass=wrong_pass)
+    session = Programs("made", lambda _: None)
+    remainder, least = (Binary(op, Load("x", (Const(0),)), Const(3)) for op in ("%", "min"))
+    x, y = Buffer("x", (1,), "int32", most=9), Buffer("y", (2,), "int32", written=True)
+    stores = tuple(Store("y", (Const(at),), value) for at, value in enumerate((least, remainder)))
+    for body, name in ((stores[1:], "%"), (stores, "min")):
+        program = Program(buffers=(x, y), body=body)
+        (failure,) = [one for one in check(target, program) if one.status is Status.FAIL][:1]
+        assert session._finding(target, program, failure).fingerprint.subject == name
+
+
+def takes_least(program: Program) -> bool:
+    return any(isinstance(one, Binary) and one.op == "min" for one in walk(program))
 
 
 def test_a_check_gives_the_verdicts_on_one_program_and_there_are_no_peers() -> None:

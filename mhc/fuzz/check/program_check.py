@@ -15,30 +15,43 @@ from mhc.programs.targets import ProgramTarget
 
 EVALUATOR, COMPILER = "evaluator", "compiler"
 WRONG = "wrong value"
+BUILD = "build"
+_STAGES = (BUILD, "lower")
+"""Those before a program runs or is compiled further."""
 _GOES_WRONG = "; goes wrong in "
 
 
-def check(target: ProgramTarget, program: AnyProgram, *, exact: bool = True) -> list[Verdict]:
+def check(target: ProgramTarget, program: AnyProgram, *, exact: bool = True, stage: str = "") -> list[Verdict]:
     """Return a verdict for each output; where it does not compile, one on the stage that fails.
 
     Args:
         exact: as for `mhc.programs.tilelang_c.prepare`.
+        stage: the last one of interest: what comes after `build` or `lower` is left out.
     """
-    lowered = lower(target, program)
+    lowered = lower(target, program, stage=stage)
     if not isinstance(lowered, str):
         return lowered
+    if stage in _STAGES:
+        return [passed(COMPILER, stage)]
     with tempfile.TemporaryDirectory(prefix="mhc-program-") as name:
         (ready,) = target.prepare([program], [lowered], Path(name), exact=exact)
         return run(program, ready)
 
 
-def lower(target: ProgramTarget, program: AnyProgram) -> str | list[Verdict]:
-    """Return what the compiler generates, or the verdicts where there is nothing to run."""
+def lower(target: ProgramTarget, program: AnyProgram, *, stage: str = "") -> str | list[Verdict]:
+    """Return what the compiler generates, or the verdicts where there is nothing to run.
+
+    Args:
+        stage: as for `check`.
+    """
     try:
         language_of(program).evaluate(program)
     except Invalid as reason:
         return [not_applicable(EVALUATOR, "program", str(reason))]
     try:
+        if stage == BUILD and target.build is not None:
+            target.build(program)
+            return ""
         return target.lower(program)
     except CompileError as error:
         return [_uncompiled(error)]

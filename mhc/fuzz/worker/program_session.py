@@ -16,7 +16,7 @@ from hypothesis.strategies import SearchStrategy
 
 from mhc.case import Case
 from mhc.drawn_case import read
-from mhc.fuzz.check.program_check import EVALUATOR, check, explained, lower, naming, run, wrong_pass
+from mhc.fuzz.check.program_check import COMPILER, EVALUATOR, check, explained, lower, naming, run, wrong_pass
 from mhc.fuzz.findings.finding import Drawn, Finding, Reduction, finding
 from mhc.fuzz.findings.ordering import elements
 from mhc.fuzz.worker.found_programs import FoundPrograms, kind_of
@@ -106,7 +106,9 @@ class Programs:
     def _judged(self, target: ProgramTarget, program: AnyProgram, verdicts: list[Verdict]) -> None:
         """Send the result of the program that was begun last, minimised where it fails."""
         started = time.perf_counter()
-        findings = self._findings(target, program, verdicts)
+        failure = _failure(verdicts)
+        self._found.judged(program, None if failure is None else kind_of(failure))
+        findings = () if failure is None else (self._finding(target, program, failure),)
         seconds, self._seconds = self._seconds + time.perf_counter() - started, 0.0
         self._send(
             Checked(
@@ -122,33 +124,41 @@ class Programs:
         """Return whether to leave out a program: it may show a bug that is reported, or was found before."""
         return _known(target, program) or self._found.left_out(program)
 
-    def _findings(self, target: ProgramTarget, program: AnyProgram, verdicts: list[Verdict]) -> tuple[Finding, ...]:
-        failure = _failure(verdicts)
-        if failure is None:
-            return ()
+    def _finding(self, target: ProgramTarget, program: AnyProgram, failure: Verdict) -> Finding:
         if failure.oracle != EVALUATOR and kind_of(failure) in self._kinds:
-            return (finding(self._spec, target, program, failure),)
+            return finding(self._spec, target, program, failure)
         self._kinds.add(kind_of(failure))
         again = self._shown_again(target, program, failure)
-        if again is None or not self._found.taken_as_seen(again):
-            again = self._minimised(target, program, failure)
-        return (again,)
+        if again is not None and self._found.taken_as_seen(again):
+            return again
+        return self._minimised(target, program, failure, again)
 
-    def _minimised(self, target: ProgramTarget, program: AnyProgram, failure: Verdict) -> Finding:
-        """Return the finding on the simplest program that fails like this one; one of before where that is shown again."""
+    def _minimised(
+        self, target: ProgramTarget, program: AnyProgram, failure: Verdict, again: Finding | None = None
+    ) -> Finding:
+        """Return the finding on the simplest program that fails like this one; one of before where that is reached.
+
+        Args:
+            again: the one of before that the program seems to show.
+        """
         tried, started = 0, time.monotonic()
         exact = failure.subject == "cc"  # what the C compiler says depends on the headers
+        stage = failure.subject if failure.oracle == COMPILER else ""
+        wanted = failure
+        if exact and (quick := _failure(check(target, program, exact=False))) is not None:
+            wanted, exact = quick, False  # a small header, which takes a tenth of the time, refuses it too
 
         def holds(candidate: AnyProgram) -> bool:
             nonlocal tried
             tried += 1
             self._send(Running(nth=1 + tried))  # each has the time of a call
-            seen = None if _known(target, candidate) else _failure(check(target, candidate, exact=exact))
-            if seen is None or kind_of(seen) != kind_of(failure):
+            seen = None if _known(target, candidate) else _failure(check(target, candidate, exact=exact, stage=stage))
+            if seen is None or kind_of(seen) != kind_of(wanted):
                 return False
-            if self._found.reached(candidate) and (one := self._shown_again(target, candidate, seen)) is not None:
+            one = self._shown_again(target, candidate, seen)
+            if one is not None and one is again and self._found.reached(candidate):
                 raise _FoundBeforeError(one)
-            return True
+            return one is again or one is None  # else the candidate has the bug of another finding, and not this one
 
         try:
             small = search(program, holds, checks=CHECKS, seconds=SECONDS)
@@ -156,25 +166,23 @@ class Programs:
             return error.found
         seconds = time.monotonic() - started
         self._send(Running(nth=2 + tried))
-        again = _failure(check(target, small))
-        if again is None or kind_of(again) != kind_of(failure):
+        last = _failure(check(target, small))
+        if last is None or kind_of(last) != kind_of(failure):
             return finding(self._spec, target, program, failure)
-        if (one := self._shown_again(target, small, again)) is not None:
+        if (one := self._shown_again(target, small, last)) is not None:
             return one
-        made = finding(self._spec, target, small, naming(again, wrong_pass(target, small, again)))
-        if tried < CHECKS and seconds < SECONDS:
-            made = replace(
-                made,
-                reduction=Reduction(
-                    elements_before=elements(program),
-                    elements=elements(small),
-                    checks=tried,
-                    seconds=seconds,
-                    reproduced=0,
-                    runs=0,
-                ),
-                drawn=None if small == program else Drawn(case=program, errors=None),
-            )
+        made = replace(
+            finding(self._spec, target, small, naming(last, wrong_pass(target, small, last))),
+            reduction=Reduction(
+                elements_before=elements(program),
+                elements=elements(small),
+                checks=tried,
+                seconds=seconds,
+                reproduced=0,
+                runs=0,
+            ),
+            drawn=None if small == program else Drawn(case=program, errors=None),
+        )
         self._found.keep(made)
         return made
 

@@ -1,0 +1,179 @@
+"""Draws expressions of the shapes that a compiler's rewritings look for, with operands at which a wrong one shows.
+
+What a rewriting gets wrong is mostly seen at few operands: those that overflow in between, tie, or lie on both sides of 0.
+"""
+
+from mhc.programs import grammar
+from mhc.programs.grammar import Binary, Cast, Const, Expr, Select, Unary, bits_of, range_of
+from mhc.strategies.programs.expressions import Expressions, interval
+from mhc.strategies.programs.indices import Drawn
+
+_WIDE = ("int32", "uint32", "int64")
+_SHAPES = ("scaled", "narrowed", "masked", "ladder")
+
+
+class Corners(Expressions):
+    """Draws such expressions among the others."""
+
+    def value(self, dtype: str, depth: int) -> Drawn:
+        """Draw an expression of a dtype."""
+        if depth and dtype in grammar.INTEGERS and self.integer(0, 4) == 4:
+            match self.pick(*_SHAPES):
+                case "scaled":
+                    return self._scaled(dtype)
+                case "narrowed":
+                    return self._narrowed(dtype)
+                case "masked":
+                    return self._masked(dtype)
+                case "ladder":
+                    return self._ladder(dtype)
+        return super().value(dtype, depth)
+
+    def condition(self, depth: int) -> Expr:
+        """Draw an expression of dtype bool."""
+        if self.integer(0, 3) == 3:
+            found = self._apart() if self.pick(True, False) else self._tied()
+            return found if found is not None else super().condition(depth)
+        return super().condition(depth)
+
+    def _read(self, dtype: str) -> Drawn:
+        """Draw a value that is no constant, unless there is nothing else."""
+        return self._leaf(dtype, constant=False)
+
+    def _made(self, op: str, a: Drawn, b: Drawn, dtype: str) -> Drawn:
+        """Return an operation of integers, or its first operand where it may overflow."""
+        kept = self._fits(*interval(op, a, b, dtype), dtype)
+        return a if kept is None else Drawn(Binary(op, a.node, b.node), *kept)
+
+    def _number(self, value: int, dtype: str) -> Drawn:
+        return Drawn(Const(value, dtype), value, value)
+
+    def _within(self, a: Drawn, most: int, dtype: str) -> Drawn:
+        """Return a value that is taken modulo a number, where it may be larger."""
+        return a if a.within(-most, most) else self._made("%", a, self._number(most + 1, dtype), dtype)
+
+    def _scaled(self, dtype: str) -> Drawn:
+        """Draw a multiple, with a rest or without, divided by a divisor or a multiple of its factor."""
+        _, most = range_of(dtype)
+        by = self.pick(4, 2, 3, 6, 8, 12)
+        divisor = self.pick(by, by, by * 2, by * 3, *([by // 2] if by % 2 == 0 else []))
+        if divisor > most:
+            return self._leaf(dtype)
+        wraps = dtype in grammar.UNSIGNED and self.pick(False, True)
+        a = self._read(dtype)
+        if wraps and a.high * by <= most:  # a small value is moved to the end of its dtype
+            a = self._made("+", a, self._number(most - (a.low + a.high) // 2, dtype), dtype)
+        elif not wraps:
+            a = self._within(a, min(100, most // by // 2), dtype)
+        scaled = self._made("*", a, self._number(by, dtype), dtype)
+        if self.pick(True, False):
+            rest = self._within(self._read(dtype), min(most // 4, 2 * divisor + 1), dtype)
+            scaled = self._made(self.pick("+", "+", "-"), scaled, rest, dtype)
+        op = self.pick("//", "%", "truncdiv", "truncmod")
+        return scaled if isinstance(scaled.node, Const) else self._made(op, scaled, self._number(divisor, dtype), dtype)
+
+    def _narrowed(self, dtype: str) -> Drawn:
+        """Draw an operation of a wider dtype whose operands the narrower one does not hold, and cast it."""
+        wider = [one for one in _WIDE if bits_of(one) > bits_of(dtype)]
+        if not wider:
+            return self._leaf(dtype)
+        wide, (_, most) = self.pick(*wider), range_of(dtype)
+        a = self._past(self._read(wide), wide, dtype)
+        if isinstance(a.node, Const):
+            return self._leaf(dtype)
+        op = self.pick("max", "min", ">>", "//", "%", "truncdiv", "&")
+        if op == ">>":
+            by = self.pick(1, 2, bits_of(dtype) - 1)
+            made = Drawn(Binary(">>", a.node, Const(by, wide)), a.low >> by, a.high >> by)
+        else:
+            number = self.pick(3, 10, most // 2, most) if op in {"//", "%", "truncdiv"} else self.pick(0, 5, most, most + 3)
+            other = self._past(self._read(wide), wide, dtype) if op in {"max", "min"} and self.pick(False, True) else None
+            made = self._made(op, a, other or self._number(number, wide), wide)
+        return self._converted(made, dtype)
+
+    def _masked(self, dtype: str) -> Drawn:
+        """Draw an operation with a power of two, or one less, of a value on both sides of 0."""
+        a = self._read(dtype)
+        if isinstance(a.node, Const):
+            return a
+        if dtype in grammar.SIGNED and a.low >= 0:
+            a = self._across(a, 0, dtype)
+        power = 1 << self.pick(2, 1, 3, 4, bits_of(dtype) - 2)
+        op = self.pick("&", "|", "^", "%", "truncmod", "truncdiv", "//", "shift")
+        if op == "shift":
+            by = self.pick(1, bits_of(dtype) // 2 + 1, bits_of(dtype) - 2)
+            return Drawn(Binary(">>", a.node, Const(by, dtype)), a.low >> by, a.high >> by)
+        number = power - 1 if op in {"&", "|", "^"} else power
+        made = self._made(op, a, self._number(number, dtype), dtype)
+        return Drawn(made.node, *range_of(dtype)) if op in {"&", "|", "^"} and a.low < 0 else made
+
+    def _ladder(self, dtype: str) -> Drawn:
+        """Draw a choice within a choice by one value, where both conditions often hold."""
+        of = self.pick("int32", dtype)
+        tested = self._read(of)
+        if isinstance(tested.node, Const):
+            return self._leaf(dtype)
+        op, middle = self.pick("<", ">", "<=", ">="), (tested.low + tested.high) // 2
+        first = Binary(op, tested.node, Const(middle, of))
+        spread = max(1, min(9, (tested.high - tested.low) // 4))
+        end = middle + spread if op in {"<", "<="} else middle - spread
+        least, most = range_of(of)
+        second = Binary(op, tested.node, Const(max(least, min(most, end)), of))
+        a, b, c = self._number(1, dtype), self._leaf(dtype), self._number(3, dtype)
+        inner = Select(second, b.node, c.node)
+        low, high = min(1, b.low), max(3, b.high)
+        if self.pick(True, False):
+            return Drawn(Select(first, a.node, inner), low, high)
+        return Drawn(Select(Unary("not", first), inner, a.node), low, high)
+
+    def _apart(self) -> Expr | None:
+        """Draw a comparison of two integers that are far apart, of a sum that wraps around, or of two dtypes in int64."""
+        dtype = self.pick("int32", "uint32", "int64", "uint64", "uint8")
+        a, op = self._read(dtype), self.pick("<", "<=", ">", ">=", "==")
+        if isinstance(a.node, Const):
+            return None
+        _, most = range_of(dtype)
+        if dtype in grammar.UNSIGNED and self.pick(True, False):
+            added = self.pick(5, max(1, most - (a.low + a.high) // 2), most // 2)
+            bound = min(most, added + self.pick(1, 4, 20))
+            return Binary(op, Binary("+", a.node, Const(added, dtype)), Const(bound, dtype))
+        if dtype in grammar.UNSIGNED:
+            one, two = self._moved(self._read("uint32"), "uint32", end=True), self._opposite(self._read("int32"), "int32")
+            sides = self.pick((one, two), (two, one))
+            return Binary(op, *(Cast("int64", side.node) for side in sides))
+        sides = self._moved(a, dtype, end=True), self._opposite(self._read(dtype), dtype)
+        return Binary(op, *(side.node for side in self.pick(sides, sides[::-1])))
+
+    def _opposite(self, a: Drawn, dtype: str) -> Drawn:
+        """Return a value that is often below 0."""
+        if isinstance(a.node, Const) or a.low < 0:
+            return a
+        return Drawn(Unary("-", a.node), -a.high, -a.low)
+
+    def _moved(self, a: Drawn, dtype: str, *, end: bool) -> Drawn:
+        """Return a value moved near an end of its dtype, where it does not take up most of it."""
+        least, most = range_of(dtype)
+        if isinstance(a.node, Const) or a.high - a.low > most // 2:
+            return a
+        by = (most if end else least) - (a.high if end else a.low) + (-3 if end else 3)
+        if not by or not 0 < abs(by) <= most:
+            return a
+        return Drawn(Binary("+" if by > 0 else "-", a.node, Const(abs(by), dtype)), a.low + by, a.high + by)
+
+    def _tied(self) -> Expr | None:
+        """Draw a comparison of values that are often equal."""
+        dtype = self.pick("int32", *(one.dtype for one, _, _ in self._scope.buffers.values() if one.dtype != "bool"))
+        a = self._read(dtype)
+        if isinstance(a.node, Const) or dtype not in grammar.INTEGERS:
+            return None
+        number = Const(self.integer(a.low, min(a.high, a.low + 9)), dtype)
+        match self.pick("not", "most", "plain", "remainder"):
+            case "not":
+                return Unary("not", Binary(self.pick("<", ">", "<=", ">="), a.node, number))
+            case "most":
+                op, compared = self.pick("max", "min"), self.pick("==", "<=", "!=")
+                return Binary(compared, Binary(op, a.node, number), self.pick(a.node, number))
+            case "remainder":
+                small = Binary("%", a.node, Const(self.pick(2, 3, 4), dtype))
+                return Binary(self.pick("==", "!=", "<="), small, Const(self.pick(0, 1), dtype))
+        return Binary(self.pick(*grammar.COMPARISONS), a.node, number)
