@@ -314,7 +314,7 @@ class _Builder:
     def _reworked(self, buffer: Buffer) -> list[Statement]:
         """Draw statements that set and read elements of a buffer that is filled, often the same one."""
         name, dtype = buffer.name, buffer.dtype
-        focus = tuple(grammar.Const(self._expressions.integer(0, size - 1)) for size in buffer.shape)
+        focus = tuple(grammar.Const(self._expressions.integer(0, min(size - 1, 2))) for size in buffer.shape)
         _, low, high = self._scope.buffers[name]
         if dtype != "bool":  # what is stored from here on lies there too
             low, high = min(low, 0), max(high, _SMALL if dtype in grammar.INTEGERS else 9)
@@ -328,24 +328,27 @@ class _Builder:
         Args:
             focus: the element that is met often.
         """
-        before = dict(self._scope.variables)
-        if how in {"set", "get"}:
-            at = self._place(buffer, focus)
-            return (
-                Store(buffer.name, at, grammar.Load(buffer.name, focus)) if how == "get" else self._kept(buffer, at, focus)
-            )
+        if how == "get":
+            return Store(buffer.name, self._place(buffer, focus), grammar.Load(buffer.name, focus))
+        if how == "set":
+            return self._kept(buffer, self._place(buffer, focus), focus)
         if how == "branch":
             return self._branch(buffer, focus, self._place(buffer, focus), otherwise=self._pick(True, False))
         extents = [self._pick(3, 2, 4, 5) for _ in range(2 if how == "nest" else 1)]
         names = [self._variable(0, extent - 1) for extent in extents]
-        at = tuple(self._met(names, size) if how == "nest" else self._expressions.index(size, 1) for size in buffer.shape)
-        if self._pick(False, True):
-            statement: Statement = self._branch(buffer, focus, at, otherwise=False, index=names[-1])
+        if how == "nest":
+            place: tuple[Expr, ...] = tuple(self._met(names, size) for size in buffer.shape)
+        elif extents[0] <= buffer.shape[0] and self._pick(True, True, False):  # a row that goes past it
+            place = Var(names[0]), *focus[1:]
         else:
-            statement = self._kept(buffer, at, focus, names[-1])
-        self._scope.variables = before
+            place = tuple(self._expressions.index(size, 1) for size in buffer.shape)
+        if self._pick(False, False, True):
+            statement: Statement = self._branch(buffer, focus, place, otherwise=False, index=names[-1])
+        else:
+            statement = self._kept(buffer, place, focus, names[-1])
         for name, extent in reversed(list(zip(names, extents, strict=True))):
             kind = self._pick("serial", *(one for one in self._features.loops if one in _PLAINLY))
+            del self._scope.variables[name]  # the number of iterations of the inner loop may be the outer one's index
             statement = self._counted(self._loop((statement,), name, extent, 0, kind), buffer)
         return statement
 
@@ -361,17 +364,16 @@ class _Builder:
         """Draw an index at which several iterations of two loops meet."""
         a, b = map(Var, names)
         both = grammar.Binary(self._pick("+", "*"), a, b)
-        return self._pick(
-            grammar.Binary("%", both, grammar.Const(size)), grammar.Const(self._expressions.integer(0, size - 1))
-        )
+        one: Expr = self._pick(grammar.Binary("%", both, grammar.Const(size)), grammar.Const(size // 2))
+        return one
 
     def _counted(self, loop: Statement, buffer: Buffer) -> Statement:
-        """Return a serial loop whose number of iterations is computed, and may be 0; mostly the loop as it is."""
-        if not isinstance(loop, For) or loop.kind != "serial" or not self._pick(False, False, True):
+        """Return a serial loop whose number of iterations is computed, and may be 0; or the loop as it is."""
+        if not isinstance(loop, For) or loop.kind != "serial" or not self._pick(False, True):
             return loop
         readable = self._scope.buffers
         self._scope.buffers = {name: one for name, one in readable.items() if name != buffer.name}
-        count = self._expressions.index(loop.extent + 1, 1)
+        count = self._expressions.index(1 + self._pick(loop.extent, 1), 1)
         self._scope.buffers = readable
         return replace(loop, count=count)
 

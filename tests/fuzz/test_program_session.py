@@ -295,6 +295,24 @@ def test_the_search_does_not_end_at_the_bug_of_another_finding() -> None:
         assert session._finding(target, program, failure).fingerprint.subject == name
 
 
+def test_where_minimising_takes_most_of_the_time_a_pass_with_a_finding_has_no_more(searches: list[int]) -> None:
+    found = [one for one in checked(answers(compiler(wrong_remainder), *ROUNDS)) if one.findings]
+    program = Program.from_json(found[0].case)
+    session = Programs("made", lambda _: None)
+    one, other = (
+        replace(compiler(wrong_remainder), wrong_pass=partial(named, name)) for name in ("tl.Simplify", "tl.Other")
+    )
+    (failure, *_) = [one for one in check(one, program) if one.status is Status.FAIL]
+    first = session._finding(one, program, failure)
+    session._found._found = {frozenset({"min"}): dict(*session._found._found.values())}  # of other operations
+    session._minimising = 1e6
+    searches.clear()
+    assert session._finding(one, program, failure) is first
+    assert not searches
+    assert session._finding(other, program, failure) is not first
+    assert len(searches) == 1
+
+
 def takes_least(program: Program) -> bool:
     return any(isinstance(one, Binary) and one.op == "min" for one in walk(program))
 

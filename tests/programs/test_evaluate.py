@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from mhc.programs.arithmetic import Invalid
 from mhc.programs.evaluate import evaluate
@@ -154,6 +155,38 @@ def test_statements_run_in_order_and_what_is_not_written_keeps_its_poison() -> N
     branch = If(Binary("==", I, Const(2)), (Store("y", (Const(0),), Var("v")),), (Store("y", (Const(1),), I),))
     program = whole((Assign("v", Const(10)), For("serial", "i", 3, (add, branch), begin=1)), total)
     assert evaluate(program)["y"].tolist() == [13, 3, 0x5A5A5A5A, 0x5A5A5A5A]
+
+
+def counted(count: Expr, *, begin: int = 0, value: Expr = I) -> Program:
+    """Return y[i] = value in a loop with a computed number of iterations, at most 3."""
+    x = Buffer("x", (4,), "int32", least=2, most=2)
+    return whole((For("serial", "i", 3, (Store("y", (I,), value),), begin=begin, count=count),), x)
+
+
+@pytest.mark.parametrize(("less", "written"), [(0, 2), (1, 1), (2, 0), (-1, 3)])
+def test_a_loop_may_compute_its_number_of_iterations_which_may_be_0(less: int, written: int) -> None:
+    got = evaluate(counted(Binary("-", Load("x", (Const(1),)), Const(less)), begin=1))["y"].tolist()
+    assert got == [0x5A5A5A5A, *[1, 2, 3][:written], *[0x5A5A5A5A] * (3 - written)]
+
+
+@pytest.mark.parametrize(
+    ("program", "match"),
+    [
+        (counted(Const(4)), "4 iterations"),
+        (counted(Const(-1)), "-1 iterations"),
+        (counted(Const(1, "int64")), "in int32"),
+        (
+            replace(
+                counted(Load("y", (Const(0),))),
+                body=(Store("y", (Const(0),), Const(1)), *counted(Load("y", (Const(0),))).body),
+            ),
+            "changes its own",
+        ),
+    ],
+)
+def test_a_number_of_iterations_without_a_meaning_is_invalid(program: Program, match: str) -> None:
+    with pytest.raises(Invalid, match=match):
+        evaluate(program)
 
 
 def test_a_copy_of_a_part_converts() -> None:

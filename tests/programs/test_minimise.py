@@ -1,8 +1,11 @@
 """The minimiser of programs, on failures that a function of the text stands for."""
 
-import pytest
+from itertools import islice
 
-from mhc.programs.edits import STEPS, rank, tidy
+import pytest
+from msgspec.structs import replace
+
+from mhc.programs.edits import STEPS, parts, rank, statements, tidy
 from mhc.programs.evaluate import evaluate
 from mhc.programs.grammar import Assign, Binary, Buffer, Cast, Const, For, If, Load, Program, Select, Store, Var, walk
 from mhc.programs.minimise import search
@@ -63,6 +66,35 @@ def test_the_minimal_program_has_what_the_failure_needs_and_little_else(needed: 
 def test_a_loop_of_several_iterations_stays_where_it_is_needed() -> None:
     small = search(BIG, lambda one: any(isinstance(node, For) and node.extent > 2 for node in walk(one)))
     assert [node.extent for node in walk(small) if isinstance(node, For)] == [3]
+
+
+def test_a_computed_number_of_iterations_goes_where_it_is_not_needed() -> None:
+    loop = For(
+        "serial",
+        "i",
+        5,
+        (Store("z", (Const(0),), Const(1, "uint8")),),
+        count=Binary("min", Load("x", (Const(0),) * 2), Const(0)),
+    )
+    z = replace(BIG, body=(replace(loop, count=Binary("%", Load("x", (Const(0), Const(0))), Const(5))),))
+    plain = search(z, lambda one: any(isinstance(node, For) for node in walk(one)))
+    assert [node.count for node in walk(plain) if isinstance(node, For)] == [None]
+    counted = search(z, lambda one: any(isinstance(node, For) and node.count is not None for node in walk(one)))
+    assert "for i in T.serial(0):" in render(counted)
+
+
+def test_many_expressions_are_put_away_at_once() -> None:
+    """Each program that is tried costs a compilation."""
+    stores = tuple(Store("y", (Const(at), Const(0)), Binary("+", Load("x", (Const(at), Const(1))), I)) for at in range(3))
+    first, *rest = map(render, parts(replace(BIG, body=(For("serial", "i", 2, stores),))))
+    assert first.count("= 0\n") == 3
+    assert [one.count("= 0\n") for one in rest] == [2, 1]
+
+
+def test_statements_are_left_out_by_halves_first() -> None:
+    stores = tuple(Store("z", (Const(at),), Const(at, "uint8")) for at in range(4))
+    first, second = islice(map(render, statements(replace(BIG, body=stores))), 2)
+    assert [first.count("z["), second.count("z[")] == [2, 2]
 
 
 def test_every_step_leads_to_another_program_and_the_search_never_goes_up() -> None:

@@ -119,6 +119,18 @@ def test_a_program_has_this_text() -> None:
     assert render(PROGRAM, "is_cpu=True") == TEXT
 
 
+def test_a_loop_says_the_number_of_iterations_that_it_computes() -> None:
+    y = Buffer("y", (9,), "int32", written=True)
+    x = Buffer("x", (1,), "int32", most=2)
+    count = Binary("%", Load("x", (Const(0),)), Const(3))
+    loops = [For("serial", "i", 3, (Store("y", (I,), I),), begin=begin, count=count) for begin in (0, 2)]
+    lines = render(Program(buffers=(x, y), body=tuple(loops), symbols={"size": 3})).splitlines()
+    assert [one.strip() for one in lines if "for " in one] == [
+        "for i in T.serial(x[0] % 3):",
+        "for i in T.serial(2, 2 + x[0] % 3):",
+    ]
+
+
 def test_a_program_is_the_same_after_its_json() -> None:
     again = Program.from_json(PROGRAM.to_json())
     assert again == PROGRAM

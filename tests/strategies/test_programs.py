@@ -1,16 +1,20 @@
 """The strategies of programs: what they draw has a meaning, differs, and reaches what the grammar has."""
 
 from collections import Counter
+from typing import Any
 
 import hypothesis
 from hypothesis import find, given
+from msgspec.structs import replace
 
 from mhc.programs import grammar
+from mhc.programs.arithmetic import Invalid
 from mhc.programs.evaluate import evaluate
-from mhc.programs.grammar import Binary, Const, Program, walk
+from mhc.programs.grammar import Binary, Cast, Const, For, Load, Program, Select, walk
+from mhc.programs.tile_edits import mapped
 from mhc.programs.tilelang_text import render
 from mhc.programs.tilelang_words import features
-from mhc.strategies.programs.programs import CPU, GPU, Features, programs
+from mhc.strategies.programs.programs import CPU, CPU_BEFORE_VECTORS, GPU, Features, programs
 from mhc.strategies.rounds import ROUND, quiet
 
 
@@ -56,7 +60,7 @@ def test_only_what_a_target_has_is_drawn() -> None:
 
 def test_programs_for_a_gpu_reach_the_tile_operations_and_more_than_one_thread() -> None:
     seen: set[str] = set()
-    for program in drawn(150, GPU):
+    for program in drawn(200, GPU):
         compile(render(program, f"threads={program.threads}"), "text", "exec")
         seen |= features(program)
     wanted = {
@@ -83,6 +87,71 @@ def test_an_index_that_counts_down_is_drawn() -> None:
         )
 
     assert any(counts_down(one) for one in drawn(300))
+
+
+def ladder(one: object) -> bool:
+    return isinstance(one, Select) and isinstance(one.b, Select)
+
+
+def narrowed(one: object) -> bool:
+    return isinstance(one, Cast) and isinstance(one.a, Binary) and one.a.op in {"min", "max"}
+
+
+def in_rows(one: object) -> bool:
+    """Return whether a sum with a multiple is divided by the factor, or a multiple or a part of it."""
+    return (
+        isinstance(one, Binary)
+        and one.op in {"//", "%"}
+        and isinstance(one.a, Binary)
+        and one.a.op == "+"
+        and times(one.a.a)
+    )
+
+
+def times(one: object) -> bool:
+    return isinstance(one, Binary) and one.op == "*" and isinstance(one.b, Const)
+
+
+def sum_compared(one: object) -> bool:
+    return isinstance(one, Binary) and one.op in grammar.COMPARISONS and isinstance(one.a, Binary) and one.a.op == "+"
+
+
+def test_what_rewritings_look_for_is_drawn() -> None:
+    found = [node for program in drawn(400) for node in walk(program)]
+    for shape, least in ((ladder, 10), (narrowed, 20), (in_rows, 30), (sum_compared, 10)):
+        assert sum(map(shape, found)) >= least, shape.__name__
+
+
+def test_a_buffer_is_set_and_read_again_and_loops_may_have_no_iteration() -> None:
+    found = drawn(400, CPU_BEFORE_VECTORS)
+    again = [one for one in found if any(load.buffer == "y" for load in walk(one) if isinstance(load, Load))]
+    counted = [node for one in found for node in walk(one) if isinstance(node, For) and node.count is not None]
+    assert len(again) > 60
+    assert len(counted) > 20
+    none = [one for one in found if any_loop_is_empty(one)]
+    assert len(none) > 5
+
+
+def any_loop_is_empty(program: Program) -> bool:
+    """Return whether a loop of a program without the others' statements has another result where it runs at least once."""
+
+    def once(node: Any) -> Any:
+        counted = isinstance(node, For) and node.count is not None
+        return replace(node, count=Binary("max", node.count, Const(1))) if counted else node
+
+    changed = replace(program, body=tuple(mapped(one, once) for one in program.body))
+    try:
+        return changed != program and any((evaluate(changed)[name] != one).any() for name, one in evaluate(program).items())
+    except Invalid:
+        return True
+
+
+def test_temporary_buffers_that_live_at_once_are_often_alike() -> None:
+    pairs = [
+        [(one.scope, one.shape, one.dtype) for one in program.buffers if one.scope in {"local", "var"}]
+        for program in drawn(400)
+    ]
+    assert sum(len(set(one)) < len(one) for one in pairs) > 12
 
 
 def test_the_simplest_program_is_small() -> None:

@@ -70,6 +70,11 @@ class FoundPrograms:
         wrong = wrong_pass()
         return next((alike[kind, wrong] for alike in met if (kind, wrong) in alike), None)
 
+    def in_pass(self, name: str) -> Finding | None:
+        """Return the first finding that goes wrong in a pass; None where the pass is not known or has none."""
+        each = (found for alike in self._found.values() for (_, wrong), found in alike.items() if name and wrong == name)
+        return next(each, None)
+
     def reached(self, program: AnyProgram) -> bool:
         """Return whether a program has exactly the operations of a finding."""
         return operations_of(program) in self._found
