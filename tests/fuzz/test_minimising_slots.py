@@ -75,6 +75,23 @@ def test_at_most_half_of_the_slots_minimise_and_at_least_one(tmp_path: Path, slo
     assert "minimal" not in states(ran)
 
 
+def test_a_single_slot_draws_for_as_long_as_it_minimised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store_with(tmp_path, (WRONG, "raw"), (OTHER, "raw"))
+    executor = FakeExecutor(lambda request: [], slots=1, smaller=lambda request: [])
+    ran = campaign(executor, tmp_path, Budget(), minimise=True)
+    clock = [100.0]
+    monkeypatch.setattr(Campaign, "now", property(lambda self: clock[0]))
+    assert ran._give_finding(0)
+    clock[0] = 130.0
+    ran.pool.replace(ran.pool.busy()[0])
+    assert not ran._give_finding(0)
+    clock[0] = 159.0
+    assert not ran._give_finding(0)
+    monkeypatch.setattr(ran, "_open", list)
+    assert ran._give_finding(0), "there is nothing to draw"
+    ran.pool.stop()
+
+
 def test_a_resumed_run_minimises_what_is_not_minimal_and_is_on_its_own_implementations(tmp_path: Path) -> None:
     strange = replace(WRONG, fingerprint=replace(WRONG.fingerprint, implementation="strange"))
     store_with(tmp_path, (OTHER, "minimal"), (WRONG, "raw"), (THIRD, "shrunk"), (strange, "raw"))

@@ -143,7 +143,7 @@ LINE = Buffer("r", (2,), "int32", scope="fragment")
 
 def test_loops_with_a_computed_number_of_iterations_agree(tmp_path: Path) -> None:
     x, y = Buffer("x", (5,), "int32", most=2), Buffer("y", (5,), "int32", written=True)
-    counts: list[Expr] = [Load("x", (Const(at),)) for at in range(5)] + [Const(0), Const(3)]
+    counts: list[Expr] = [*(Load("x", (Const(at),)) for at in range(5)), Const(0), Const(3)]
     loops = [For("serial", "i", 3, (Store("y", (I,), I),), begin=begin, count=one) for one in counts for begin in (0, 2)]
     assert_agreement([Program(buffers=(x, y), body=(one,)) for one in loops], tmp_path)
 

@@ -110,6 +110,8 @@ class Campaign:
             note_fault=self.note_fault,
         )
         self._earlier = store.seconds()
+        self._minimised_since: float | None = None
+        self._draws_until = 0.0
         self._started = self._turned = time.monotonic()
         for number, _, _ in store.in_hand():
             store.drop(number)
@@ -210,9 +212,17 @@ class Campaign:
         return self._minimise and bool(self._triage.waiting)
 
     def _give_finding(self, number: int) -> bool:
-        """Have a slot minimise the oldest finding that waits, unless half of the slots do; return whether it does."""
+        """Have a slot minimise the oldest finding that waits, unless half of the slots do; return whether it does.
+
+        A single slot then draws for as long as it minimised, while there is something to draw.
+        """
         minimising = sum(isinstance(slot.request, Minimise) for slot in self.pool.busy())
+        if self._minimised_since is not None and not minimising:
+            self._draws_until = 2 * self.now - self._minimised_since
+            self._minimised_since = None
         if not self._to_minimise() or minimising >= max(1, self.pool.size // 2):
+            return False
+        if self.pool.size == 1 and self.now < self._draws_until and self._open():
             return False
         found = self._triage.waiting[0]
         name = found.fingerprint.implementation
@@ -225,6 +235,7 @@ class Campaign:
             self.note_fault(name, Fault.of(error), found.case.json)
             raise _NotStarted(error) from error
         self._triage.waiting.remove(found)
+        self._minimised_since = self.now
         return True
 
     def _give_round(self, number: int) -> bool:
