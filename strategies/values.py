@@ -35,8 +35,8 @@ Above the largest, products in another order may overflow, which the bound does 
 """
 SPECIAL = (math.nan, math.inf, -math.inf, math.nan, math.inf, -math.inf, math.nan, 1e4, 65504.0, 1e-40, 3e38, -3e38)
 """NaN and infinities in more than half, since the contract defines their propagation."""
-BELOW = tuple(4 * (1 - 2.0**-digits) for digits in (24, 11, 8))
-"""The numbers right below 4 in float32, float16 and bfloat16: a logarithm rounds them up to 2. For declared operators."""
+BELOW = (4 * (1 - 2.0**-24),) * 2
+"""The number right below 4 in float32, whose logarithm rounds up to 2; in 16 bits it is 4. For declared operators."""
 
 MASKED = "masked"
 """A kind with infinities; it is drawn in place of a special element."""
