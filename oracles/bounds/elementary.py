@@ -137,6 +137,19 @@ def exp(a: ErrorNumber) -> ErrorNumber:
     return type(a)(found.value, torch.where(a.most <= -most.GONE, 0.0, found.error), a.dtype)
 
 
+def exp2(a: ErrorNumber) -> ErrorNumber:
+    """Return 2^a, which is exact for an integer without an error where the result is normal."""
+    found = monotone(a, torch.exp2, argument=1.0, flushes=True)
+    if a.elementary:
+        value = torch.exp2(a.value)
+        sure = (a.error == 0) & (a.value == a.value.round()) & (value >= torch.finfo(a.dtype).smallest_normal)
+        sure &= value <= ceiling(a.dtype)
+        if bool(sure.any()):
+            found.make_exact(value, sure)
+            found.powers = bool((sure | (found.error > 0)).all())
+    return found
+
+
 def _flushed(value: Tensor, dtype: torch.dtype) -> Tensor:
     """Return the smallest normal number where a value is not 0: implementations may flush what is below it."""
     return torch.where(value != 0, float(torch.finfo(dtype).smallest_normal), 0.0)
@@ -267,6 +280,11 @@ def reciprocal(a: ErrorNumber) -> ErrorNumber:
 def quotient(a: ErrorNumber, b: ErrorNumber) -> ErrorNumber:
     """Return a / b."""
     b = b.divisor()
+    if b.powers and b.errorless and b.elementary:
+        inverse = type(b).exact(1 / b.value, b.dtype)
+        inverse.powers = inverse.finite
+        if inverse.finite and bool((inverse.size >= torch.finfo(b.dtype).smallest_normal).all()):
+            return a * inverse
     value = a.value / b.value
     if a.errorless and b.errorless:
         return a._rounded(value, None, a.dtype, units=2.0, finite=a.finite and b.finite)
@@ -283,7 +301,7 @@ def quotient(a: ErrorNumber, b: ErrorNumber) -> ErrorNumber:
 def absolute(a: ErrorNumber) -> ErrorNumber:
     """Return |a|, whose error is that of a."""
     size = type(a)(a.value.abs(), a.error, a.dtype, a.quantum, finite=a.finite, errorless=a.errorless)
-    size.whole = a.whole
+    size.whole, size.powers = a.whole, a.powers
     return size
 
 
@@ -314,7 +332,7 @@ def larger(a: ErrorNumber, b: ErrorNumber, choose: Callable[[Tensor, Tensor], Te
         near &= ~(most.below(a, b) | most.below(b, a))
     error = torch.where(near, torch.maximum(a.error, b.error), torch.where(value == a.value, a.error, b.error))
     result = type(a)(value, error, a.dtype)
-    result.whole = a.whole and b.whole
+    result.whole, result.powers = a.whole and b.whole, a.powers and b.powers
     if known and choose is torch.maximum:
         result.most = torch.maximum(most.most(a), most.most(b))
     return result
@@ -348,7 +366,7 @@ def chosen(a: ErrorNumber, b: ErrorNumber, condition: Tensor, unsure: Tensor | N
         apart = nan_to_inf((a.value - b.value).abs() + torch.maximum(a.error, b.error))
         error = torch.where(unsure, apart, error)
     result = type(a)(value, error, a.dtype)
-    result.whole = a.whole and b.whole
+    result.whole, result.powers = a.whole and b.whole, a.powers and b.powers
     if not (a.most is None and b.most is None):
         result.most = most.of_choice(a, b, condition, unsure)
     return result

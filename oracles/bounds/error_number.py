@@ -5,7 +5,7 @@ rounding, `error` bounds |held - value| element by element. Every operation prop
 its own, with u the unit roundoff of the dtype:
 
     a + b, a - b      ea + eb                                  + u |a + b|       (a + b + c: in any order)
-    a * b             |a| eb + |b| ea + ea eb                  + u |a b|         (no rounding for a power of two)
+    a * b             |a| eb + |b| ea + ea eb                  + u |a b|         (no rounding for powers of two)
     a / b             as a * (1/b)                             + 2u |a / b|
     sum of L terms    sum e                                    + lambda sqrt(L) u sum |a|   (equal terms: `repeated_terms`;
                                                                  a product with b @ c in it: |a| (|b| @ |c|) for it)
@@ -15,7 +15,8 @@ its own, with u the unit roundoff of the dtype:
     to(narrower)      ea                                       + u_narrow |a|
     to(wider)         ea
 
-and half the smallest subnormal for each product or quotient that can be rounded at all (6 L of them in a @ b). Two more
+and half the smallest subnormal for each product or quotient that can be rounded at all (6 L of them in a @ b); a number
+without an error that is multiplied by a power of two has none, where the result is certainly normal. Two more
 terms allow for another order of evaluation: (a b) c computed as a (b c) (`reassociation`), and a sum of three or more terms
 (`addends`). docs/tolerances.md derives each line.
 
@@ -44,6 +45,7 @@ from mhc.oracles.bounds.operation_error import general_error, nonfinite_matmul_e
 from mhc.oracles.bounds.quantum import product_quantum, quantum_of, representable
 from mhc.oracles.bounds.rounding import (
     ELEMENTARY,
+    HEADROOM,
     PARTIAL,
     all_finite,
     ceiling,
@@ -75,6 +77,7 @@ class ErrorNumber:
         among_zeros: a number and a view of a tensor: this is the number there, and 0 without an error elsewhere.
         cancelled: where it is 0 as a sum of terms that are not; tracked where a quantum is.
         whole: each implementation holds integers, as floor returns them, or what is not finite; False: unknown.
+        powers: each finite element without an error is 0, a power of two, or minus one; False: unknown.
         most: what an implementation holds at most, -infinity included and NaN excluded; infinity and None: unknown.
     """
 
@@ -100,6 +103,7 @@ class ErrorNumber:
     among_zeros: tuple[Self, Callable[[Tensor], Tensor]] | None = None
     cancelled: Tensor | None = None
     whole = False
+    powers = False
     most: Tensor | None = None
     _size: Tensor | None = None
 
@@ -202,6 +206,7 @@ class ErrorNumber:
         quantum = quantum_of(value) if self.quantum and errorless else 0.0
         number = type(self)(value, error, self.dtype, quantum, finite=math.isfinite(other), errorless=errorless)
         number._size, number.whole = size, errorless and float(other).is_integer()
+        number.powers = errorless and _is_power_of_two(other)
         return number
 
     def divisor(self) -> "ErrorNumber":
@@ -262,8 +267,9 @@ class ErrorNumber:
         return self._coerce(other) - self
 
     def __mul__(self, other: Any) -> "ErrorNumber":
-        units = 0.0 if _is_power_of_two(other) else 1.0
         factor = self._coerce(other)
+        scales = [one for one in (self, factor) if one.powers]
+        units = 0.0 if any(one.errorless for one in scales) or _is_power_of_two(other) else 1.0
         quantum = product_quantum(self.quantum, factor.quantum)
         value, finite = self.value * factor.value, self.finite and factor.finite
         propagated = product_error(torch.mul, self, factor) if finite else nonfinite_product_error(value, self, factor)
@@ -275,6 +281,9 @@ class ErrorNumber:
         )
         if self.whole and factor.whole:
             product._unrounded(value, value.abs(), propagated)
+        if scales and self.elementary and not quantum:
+            product._scaled(value, *((self, factor) if factor.powers else (factor, self)))
+            product.powers = len(scales) == 2
         product = after_cancellation(product, self, factor)
         product.reassociated = reassociation.of_product(self.value, factor.value, finite=finite)
         product.distributed = reassociation.distributed(
@@ -283,6 +292,28 @@ class ErrorNumber:
         return product
 
     __rmul__ = __mul__
+
+    def _scaled(self, value: Tensor, a: "ErrorNumber", scale: "ErrorNumber") -> None:
+        """Take the error from a product of a number without one and a power of two, where no order of factors underflows.
+
+        Not from that of a sum, whose terms may be multiplied first, unless they are integers.
+        """
+        if not a.whole and (a.addends is not None or a.partial is not None):
+            return
+        least = HEADROOM * torch.finfo(self.dtype).smallest_normal
+        size = scale.size
+        exact = (a.error == 0) & (scale.error == 0) & (a.size >= least) & (size >= least) & (size <= ceiling(self.dtype))
+        exact &= self.error.isfinite()
+        if not bool(exact.any()):
+            return
+        inside = reassociation.in_product(a.reassociated, scale.reassociated)
+        smallest = least if inside is None else least * inside().clamp(min=1)
+        self.make_exact(value, exact & (value.abs() >= smallest) & value.isfinite())
+
+    def make_exact(self, value: Tensor, where: Tensor) -> None:
+        """Let the number be `value` without an error at some places."""
+        self.value, self.error = torch.where(where, value, self.value), torch.where(where, 0.0, self.error)
+        self.errorless = not bool((self.error != 0).any())
 
     def __truediv__(self, other: float) -> "ErrorNumber":
         if _is_power_of_two(other):
@@ -388,7 +419,7 @@ class ErrorNumber:
     def to(self, dtype: torch.dtype) -> "ErrorNumber":
         """Return the number converted to `dtype`: exact for a wider one, and without a bound near its overflow."""
         result = self._converted(dtype)
-        result.cancelled, result.whole = self.cancelled, self.whole
+        result.cancelled, result.whole, result.powers = self.cancelled, self.whole, self.powers
         if self.most is not None:
             result.most = most_.converted(self.most, dtype)
         return result
@@ -446,7 +477,7 @@ class ErrorNumber:
             moved.state = recurrence.moved(self.state, move, self.shape)
         if self.cancelled is not None:
             moved.cancelled = move(self.cancelled)
-        moved.whole = self.whole
+        moved.whole, moved.powers = self.whole, self.powers
         if self.most is not None:
             moved.most = move(self.most.expand(self.shape))
         return moved
@@ -475,7 +506,7 @@ class ErrorNumber:
             finite=all(part.finite for part in parts),
             errorless=all(part.errorless for part in parts),
         )
-        whole.whole = all(part.whole for part in parts)
+        whole.whole, whole.powers = (all(getattr(part, name) for part in parts) for name in ("whole", "powers"))
         if any(part.most is not None for part in parts):
             whole.most = join([most_.most(part) for part in parts])
         whole.reassociated = reassociation.joined([(part.reassociated, part.value) for part in parts], join)
@@ -506,7 +537,7 @@ def _magnitude(number: ErrorNumber) -> Tensor:
 
 
 def _is_power_of_two(number: Any) -> bool:
-    return isinstance(number, (int, float)) and number > 0 and math.frexp(number)[0] == 0.5
+    return isinstance(number, (int, float)) and math.isfinite(number) and abs(math.frexp(number)[0]) == 0.5
 
 
 def after_cancellation(product: ErrorNumber, a: ErrorNumber, b: ErrorNumber) -> ErrorNumber:

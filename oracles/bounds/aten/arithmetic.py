@@ -114,6 +114,10 @@ def _numbers(function: Callable[..., ErrorNumber], *operations: Any) -> None:
 def _power_of(base: Any, exponent: ErrorNumber) -> ErrorNumber:
     """Return base**exponent for an exponent with an error, as exp(exponent log base)."""
     (base, exponent), dtype = promoted(base, exponent)
+    if not isinstance(base, ErrorNumber) and base == 2 and exponent.errorless and exponent.elementary:
+        power = elementary.exp2(exponent)
+        if power.errorless:
+            return narrowed(power, dtype)
     log = elementary.log(base) if isinstance(base, ErrorNumber) else math.log(base)
     return narrowed(elementary.exp(exponent * log), dtype)
 
@@ -128,7 +132,7 @@ elementwise(elementary.exp, aten.exp)
 elementwise(lambda a: elementary.monotone(a, torch.expm1, argument=2.0), aten.expm1)
 elementwise(elementary.log, aten.log)
 elementwise(lambda a: elementary.monotone(a, torch.log1p), aten.log1p)
-elementwise(lambda a: elementary.monotone(a, torch.exp2, argument=1.0, flushes=True), aten.exp2)
+elementwise(elementary.exp2, aten.exp2)
 elementwise(lambda a: elementary.monotone(a, torch.log2, absolute=4.0), aten.log2)
 elementwise(lambda a: elementary.monotone(a, torch.log10, absolute=4.0), aten.log10)
 elementwise(lambda a: elementary.monotone(a, torch.atan), aten.atan)

@@ -120,7 +120,7 @@ def narrowed(number: ErrorNumber, dtype: torch.dtype) -> ErrorNumber:
         return number
     if number.errorless and number.elementary and torch.equal(number.value.to(dtype).double(), number.value):
         kept = type(number).exact(number.value, dtype)  # each element is kept as it is
-        kept.whole = number.whole
+        kept.whole, kept.powers = number.whole, number.powers
         return kept
     widens = unit_roundoff(dtype) < unit_roundoff(number.dtype)
     held = number.dtype.itemsize == 1  # what overflowed in 8 bits has no bound since it was converted
