@@ -16,6 +16,7 @@ from torch.utils._mode_utils import no_dispatch
 from mhc.oracles.bounds import place
 from mhc.oracles.bounds.aten import DECOMPOSED, RULES, UNWRITTEN
 from mhc.oracles.bounds.aten.complexes import Complex
+from mhc.oracles.bounds.aten.registry import of_integers
 from mhc.oracles.bounds.elementary import NoRule
 from mhc.oracles.bounds.error_number import ErrorNumber
 from mhc.oracles.bounds.mask import Mask
@@ -140,26 +141,40 @@ def _decided(args: Sequence[Any]) -> bool:
 
 
 def _in_doubt(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Return the results of an operation on such integers; without a rule for it, nothing is promised of any element."""
+    """Return the results of an operation on such integers; without a rule for it, nothing is promised of any element.
+
+    Of an elementwise one, of integers alone, nothing is promised of the elements that are made of unsure ones.
+    """
 
     def plain(argument: Any) -> Any:
         if isinstance(argument, (list, tuple)):
             return [plain(one) for one in argument]
         return argument.number.value if isinstance(argument, Carried) else argument
 
-    numbers = [one.number for one in args if isinstance(one, Carried) and isinstance(one.number, ErrorNumber)]
+    given = [one for one in args if isinstance(one, Tensor)]
+    numbers = [one.number for one in given if isinstance(one, Carried) and isinstance(one.number, ErrorNumber)]
+    masks = [one.number for one in given if isinstance(one, Carried) and isinstance(one.number, Mask)]
+    floating = any(one.is_floating_point() or one.is_complex() for one in given)
+    alone = torch.Tag.pointwise in func.tags and not floating and not any(isinstance(one, (list, tuple)) for one in args)
+    plain_args, plain_kwargs = [plain(one) for one in args], {name: plain(one) for name, one in kwargs.items()}
 
     def doubted(result: Any) -> Any:
         if isinstance(result, (list, tuple)):
             return type(result)(doubted(one) for one in result)
         if not isinstance(result, Tensor):
             raise UnreadableReference(f"{unreadable(func)} (a Python number that rounding may decide)")
+        unsure = torch.ones_like(result, dtype=torch.bool)
+        if alone and masks:
+            unsure = functools.reduce(torch.logical_or, (one.unsure for one in masks)).expand(result.shape)
         if not result.is_floating_point():
-            return Carried(Mask(result, torch.ones_like(result, dtype=torch.bool), result.dtype))
+            return Carried(Mask(result, unsure, result.dtype))
+        if alone and masks:
+            number = of_integers(ErrorNumber, func, plain_args, plain_kwargs, result)
+            return Carried(number.lost(torch.where(unsure, torch.inf, 0.0)))
         kind, dtype = (type(numbers[0]), numbers[0].dtype) if numbers else (ErrorNumber, result.dtype)
         return Carried(kind(result.double(), torch.full_like(result, torch.inf, dtype=torch.float64), dtype))
 
-    return doubted(func(*[plain(one) for one in args], **{name: plain(one) for name, one in kwargs.items()}))
+    return doubted(func(*plain_args, **plain_kwargs))
 
 
 def _unwrap(argument: Any) -> Any:

@@ -202,11 +202,11 @@ class ErrorNumber:
             if other.dtype != self.dtype:
                 raise TypeError(f"an operation on {self.dtype} and {other.dtype}; the formula must convert first")
             return other
-        value, error, size, errorless = _constant(float(other), self.dtype)
+        value, error, size, errorless, powers = _constant(float(other), self.dtype)
         quantum = quantum_of(value) if self.quantum and errorless else 0.0
         number = type(self)(value, error, self.dtype, quantum, finite=math.isfinite(other), errorless=errorless)
         number._size, number.whole = size, errorless and float(other).is_integer()
-        number.powers = errorless and _is_power_of_two(other)
+        number.powers = powers
         return number
 
     def divisor(self) -> "ErrorNumber":
@@ -524,11 +524,13 @@ class ErrorNumber:
 
 
 @cache
-def _constant(number: float, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor, bool]:
-    """Return a constant of the formula in float64, its error in `dtype`, its magnitude, and whether the error is 0."""
+def _constant(number: float, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor, bool, bool]:
+    """Return a constant of the formula in float64, its error in `dtype`, its magnitude, whether the error is 0, and whether
+    it is a power of two then.
+    """
     value = torch.tensor(number, dtype=torch.float64)
     error = (value.to(dtype).double() - value).abs() if math.isfinite(number) else torch.zeros((), dtype=torch.float64)
-    return value, error, value.abs(), not error
+    return value, error, value.abs(), not error, not error and _is_power_of_two(number)
 
 
 def _magnitude(number: ErrorNumber) -> Tensor:

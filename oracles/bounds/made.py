@@ -7,12 +7,11 @@ import torch
 from torch import Tensor
 
 from mhc.dispatch_mode import DispatchMode
+from mhc.oracles.bounds.aten.registry import of_integers
 from mhc.oracles.bounds.carried import Carried, UnreadableReference, unreadable
 from mhc.oracles.bounds.error_number import ErrorNumber
-from mhc.oracles.bounds.rounding import ELEMENTARY
 
 aten = torch.ops.aten
-_ROUNDED_ONCE = {aten.add, aten.sub, aten.rsub, aten.mul, aten.div, aten._to_copy}
 
 
 class Made(DispatchMode):  # type: ignore[no-untyped-call]
@@ -47,11 +46,4 @@ class Made(DispatchMode):  # type: ignore[no-untyped-call]
         pointwise = torch.Tag.pointwise in func.tags or func.overloadpacket is aten._to_copy
         if not pointwise or any(one.is_floating_point() or isinstance(one, Carried) for one in tensors):
             return result
-        wide = [one.double() if isinstance(one, Tensor) else one for one in args]
-        value = func(*wide, **{**named, **({"dtype": torch.float64} if "dtype" in named else {})}).double()
-        if torch.equal(value, result.double()):
-            exact = self.number.exact(value, result.dtype)
-            exact.whole = func.overloadpacket is aten._to_copy
-            return Carried(exact)
-        units = 1.0 if func.overloadpacket in _ROUNDED_ONCE else float(ELEMENTARY)
-        return Carried(self.number._rounded(value, None, result.dtype, units=units))
+        return Carried(of_integers(self.number, func, args, named, result))

@@ -15,8 +15,28 @@ from mhc.oracles.bounds.mask import Mask
 from mhc.oracles.bounds.rounding import ELEMENTARY, nan_to_inf
 
 
+def _of_integers(func: Any, a: Any, b: Any, error: Callable[..., Tensor], **named: Any) -> Any:
+    """Return a result for integers and booleans, which may be off by `error` of each one's magnitude and error."""
+    value = func(*(one.value if isinstance(one, Mask) else one for one in (a, b)), **named)
+    if value.dtype == torch.bool:
+        raise elementary.NoRule("arithmetic of comparisons that rounding may decide")
+    found = []
+    for one in (a, b):
+        size = torch.as_tensor(one.value if isinstance(one, Mask) else one, device=value.device).double().abs()
+        found += [size, one.error if isinstance(one, Mask) else torch.zeros_like(size)]
+    return Mask.of_integers(value, nan_to_inf(error(*found)))
+
+
+def _integers(a: Any, b: Any) -> bool:
+    """Return whether both are integers or booleans."""
+    floating = (ErrorNumber, float)
+    return not any(isinstance(one, floating) or (isinstance(one, Tensor) and one.is_floating_point()) for one in (a, b))
+
+
 @rule(aten.add)
-def _add(func: Any, a: Any, b: Any, *, alpha: float = 1) -> ErrorNumber:
+def _add(func: Any, a: Any, b: Any, *, alpha: float = 1) -> Any:
+    if (isinstance(a, Mask) or isinstance(b, Mask)) and _integers(a, b):
+        return _of_integers(func, a, b, lambda _, of_a, __, of_b: of_a + abs(alpha) * of_b, alpha=alpha)
     if alpha == 1 and (filled := _filled(a, b)) is not None:
         return filled
     (first, second), dtype = promoted(a, b)
@@ -56,13 +76,15 @@ def _but_zeros(total: ErrorNumber, a: Any, b: Any) -> ErrorNumber:
 
 
 @rule(aten.sub)
-def _sub(func: Any, a: Any, b: Any, *, alpha: float = 1) -> ErrorNumber:
+def _sub(func: Any, a: Any, b: Any, *, alpha: float = 1) -> Any:
+    if (isinstance(a, Mask) or isinstance(b, Mask)) and _integers(a, b):
+        return _of_integers(aten.sub, a, b, lambda _, of_a, __, of_b: of_a + abs(alpha) * of_b, alpha=alpha)
     (a, b), dtype = promoted(a, b)
     return narrowed(elementary.plus(a, -(b if alpha == 1 else b * alpha)), dtype)
 
 
 @rule(aten.rsub)
-def _rsub(func: Any, a: Any, b: Any, alpha: float = 1) -> ErrorNumber:
+def _rsub(func: Any, a: Any, b: Any, alpha: float = 1) -> Any:
     return _sub(func, b, a, alpha=alpha)
 
 
@@ -70,6 +92,8 @@ def _rsub(func: Any, a: Any, b: Any, alpha: float = 1) -> ErrorNumber:
 def _mul(func: Any, a: Any, b: Any) -> Any:
     if all(one.dtype == torch.bool for one in (a, b) if not isinstance(one, (int, float))):  # as isfinite does it
         return logical(aten.logical_and, a, b)
+    if (isinstance(a, Mask) or isinstance(b, Mask)) and _integers(a, b):
+        return _of_integers(func, a, b, lambda one, of_a, two, of_b: one * of_b + of_a * two + of_a * of_b)
     (a, b), dtype = promoted(a, b)
     return narrowed(elementary.times(a, b), dtype)
 
@@ -223,7 +247,8 @@ def _to_copy(func: Any, a: Any, *, dtype: torch.dtype | None = None, **rest: Any
     if isinstance(a, Mask):
         if dtype.is_floating_point:
             return ErrorNumber(a.value.double(), a.error, dtype)
-        return Mask(a.value.to(dtype), a.unsure, dtype)
+        value = a.value.to(dtype)
+        return Mask(value, a.unsure, dtype) if dtype == torch.bool else Mask.of_integers(value, a.error)
     if not dtype.is_floating_point:
         return _truncated(a, dtype)
     return narrowed(a, dtype)

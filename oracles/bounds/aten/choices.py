@@ -15,11 +15,14 @@ from mhc.oracles.bounds.rounding import ELEMENTARY, magnitude, unit_roundoff
 
 
 def _compared(func: Any, a: Any, b: Any) -> Any:
-    if isinstance(a, Mask) or isinstance(b, Mask):
+    masks = [one for one in (a, b) if isinstance(one, Mask)]
+    if any(one.dtype == torch.bool for one in masks):
         raise elementary.NoRule("a comparison of comparisons that rounding may decide")
-    first, second = (one.value if isinstance(one, ErrorNumber) else one for one in (a, b))
+    first, second = (one.value if isinstance(one, (ErrorNumber, Mask)) else one for one in (a, b))
     value = func(first, second)
-    error = sum((one.error for one in (a, b) if isinstance(one, ErrorNumber)), torch.zeros((), dtype=torch.float64))
+    error = sum((one.error for one in (a, b) if isinstance(one, (ErrorNumber, Mask))), torch.zeros((), dtype=torch.float64))
+    if masks:  # the difference of two integers of 8 bits may not be one
+        first, second = (one.double() if isinstance(one, Tensor) else one for one in (first, second))
     if a is b:  # only NaN differs from itself
         error = torch.where(error.isinf(), torch.inf, 0.0)
     if not bool((error > 0).any()):
@@ -36,14 +39,20 @@ rule(aten.eq, aten.ne, aten.lt, aten.gt, aten.le, aten.ge)(_compared)
 
 @rule(aten.logical_not, aten.bitwise_not)
 def _not(func: Any, a: Any) -> Any:
-    return Mask(~a.value, a.unsure) if isinstance(a, Mask) else a.value == 0
+    if not isinstance(a, Mask):
+        return a.value == 0
+    value = func(a.value)
+    return Mask(value, a.unsure, value.dtype)
 
 
 @rule(aten.logical_and, aten.logical_or, aten.bitwise_and, aten.bitwise_or)
 def logical(func: Any, a: Any, b: Any) -> Mask:
     """Return two masks put together: unsure where one of them is."""
-    parts = [one if isinstance(one, Mask) else Mask(one, torch.zeros_like(one)) for one in (a, b)]
-    return Mask(func(*(one.value for one in parts)), parts[0].unsure | parts[1].unsure)
+    value = func(*(one.value if isinstance(one, Mask) else one for one in (a, b)))
+    none = torch.zeros_like(value, dtype=torch.bool)
+    for one in (a, b):
+        none = none | one.unsure if isinstance(one, Mask) else none
+    return Mask(value, none, value.dtype)
 
 
 @rule(aten.isnan, aten.isinf, aten.isfinite)
@@ -81,16 +90,21 @@ def _chosen(condition: Any, a: Any, b: Any) -> ErrorNumber:
 
 def _chosen_integers(condition: Any, a: Any, b: Any) -> Mask:
     """Return a choice of integers or booleans, unsure where the choice is and they differ, or where what is chosen is."""
-    values, unsure = zip(
+    values, error = zip(
         *(
-            (one.value, one.unsure) if isinstance(one, Mask) else (one, torch.zeros((), dtype=torch.bool))
+            (one.value, one.error) if isinstance(one, Mask) else (one, torch.zeros((), dtype=torch.float64))
             for one in (condition, a, b)
         ),
         strict=True,
     )
-    value, doubt = torch.where(*values), torch.where(values[0], unsure[1], unsure[2])
-    differ = (torch.as_tensor(values[1]) != torch.as_tensor(values[2])) | unsure[1] | unsure[2]
-    return Mask(value, (doubt | (unsure[0] & differ)).expand(value.shape), value.dtype)
+    value, off = torch.where(*values), torch.where(values[0], error[1], error[2])
+    if isinstance(condition, Mask):
+        first, second = (torch.as_tensor(one).double() for one in values[1:])
+        off = torch.where(condition.unsure, (first - second).abs() + torch.maximum(error[1], error[2]), off)
+    if value.dtype == torch.bool:
+        return Mask(value, (off > 0).expand(value.shape))
+    found = Mask.of_integers(value, off)
+    return found if isinstance(found, Mask) else Mask(value, torch.zeros_like(value, dtype=torch.bool), value.dtype)
 
 
 @rule(aten.masked_fill)

@@ -1,7 +1,7 @@
 """The table of rules, how a rule is registered, and the dtypes in which it computes."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -12,7 +12,7 @@ from mhc.oracles.bounds import most
 from mhc.oracles.bounds.elementary import NoRule
 from mhc.oracles.bounds.error_number import ErrorNumber
 from mhc.oracles.bounds.mask import Mask
-from mhc.oracles.bounds.rounding import ceiling, unit_roundoff
+from mhc.oracles.bounds.rounding import ELEMENTARY, ceiling, unit_roundoff
 
 aten = torch.ops.aten
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -189,6 +189,30 @@ def held(tensor: Tensor | Mask, kind: type[ErrorNumber], dtype: torch.dtype) -> 
     number = kind.exact(tensor.to(own).double(), own)
     number.whole = not tensor.dtype.is_floating_point
     return number
+
+
+_ROUNDED_ONCE = {aten.add, aten.sub, aten.rsub, aten.mul, aten.div, aten._to_copy}
+
+
+def of_integers(
+    kind: type[ErrorNumber], func: Any, args: Sequence[Any], named: Mapping[str, Any], result: Tensor
+) -> ErrorNumber:
+    """Return the number of an elementwise operation on plain integers, whose `result` is in floating point."""
+    wide_of = [one.double() if isinstance(one, Tensor) else one for one in args]
+    value = func(*wide_of, **{**named, **({"dtype": torch.float64} if "dtype" in named else {})}).double()
+    same = value == result.double()
+    if bool(same.all()):
+        found = kind.exact(value, result.dtype)
+        found.whole = func.overloadpacket is aten._to_copy
+    else:
+        units = 1.0 if func.overloadpacket in _ROUNDED_ONCE else float(ELEMENTARY)
+        found = kind._rounded(value, None, result.dtype, units=units)
+    if func.overloadpacket in {aten.pow, aten.exp2} and found.elementary:
+        powers = same & (torch.frexp(value).mantissa == 0.5)
+        if not found.errorless:
+            found.make_exact(value, powers)
+        found.powers = bool((powers | (found.error > 0)).all())
+    return found
 
 
 def alike(*operands: Any) -> tuple[list[Any], torch.dtype]:

@@ -35,10 +35,17 @@ def reduced(a: Any, dim: Any, keepdim: bool, reduce: Callable[[Any, int], Any]) 
     return found.mapped(lambda tensor: tensor.reshape(shape))
 
 
+def _count(value: Tensor, error: Tensor) -> Mask:
+    """Return a sum of integers, which may be off by the sum of what its terms may be."""
+    found = Mask.of_integers(value, error)
+    return found if isinstance(found, Mask) else Mask(value, torch.zeros_like(value, dtype=torch.bool), value.dtype)
+
+
 @rule(aten.sum)
 def _sum(func: Any, a: Any, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
+    a = held(a, ErrorNumber, dtype) if isinstance(a, Mask) and dtype is not None and dtype.is_floating_point else a
     if isinstance(a, Mask):  # a count: unsure where one of its terms is
-        return reduced(a, dim, keepdim, lambda one, at: Mask(one.value.sum(at), one.unsure.any(at), torch.int64))
+        return reduced(a, dim, keepdim, lambda one, at: _count(one.value.sum(at), one.error.sum(at)))
     dtype = dtype or a.dtype
     return narrowed(reduced(narrowed(a, wide(dtype)), dim, keepdim, lambda one, at: one.sum(at)), dtype)
 
@@ -175,9 +182,10 @@ def _added(c: Any, product: ErrorNumber, beta: float, alpha: float, dtype: torch
 
 @rule(aten.cumsum)
 def _cumsum(func: Any, a: Any, dim: int, *, dtype: torch.dtype | None = None) -> Any:
+    a = held(a, ErrorNumber, dtype) if isinstance(a, Mask) and dtype is not None and dtype.is_floating_point else a
     if isinstance(a, Mask):
         value = func(a.value, dim, dtype=dtype)
-        return Mask(value, a.unsure.to(torch.uint8).cummax(dim).values.bool(), value.dtype)
+        return _count(value, a.error.cumsum(dim))
     dtype = dtype or a.dtype
     return narrowed(elementary.cumulative(narrowed(a, wide(dtype)), dim), dtype)
 
