@@ -151,7 +151,7 @@ def _in_doubt(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
             return [plain(one) for one in argument]
         return argument.number.value if isinstance(argument, Carried) else argument
 
-    given = [one for one in args if isinstance(one, Tensor)]
+    given = [one for one in (*args, *kwargs.values()) if isinstance(one, Tensor)]
     numbers = [one.number for one in given if isinstance(one, Carried) and isinstance(one.number, ErrorNumber)]
     masks = [one.number for one in given if isinstance(one, Carried) and isinstance(one.number, Mask)]
     floating = any(one.is_floating_point() or one.is_complex() for one in given)

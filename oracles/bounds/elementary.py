@@ -22,7 +22,7 @@ from typing import Any, TypeVar, cast
 import torch
 from torch import Tensor
 
-from mhc.oracles.bounds import most, recurrence, repeated_terms
+from mhc.oracles.bounds import most, reassociation, recurrence, repeated_terms
 from mhc.oracles.bounds.addends import partial
 from mhc.oracles.bounds.error_number import ErrorNumber, after_cancellation
 from mhc.oracles.bounds.later import Later
@@ -273,28 +273,35 @@ def sqrt(a: ErrorNumber) -> ErrorNumber:
 
 def reciprocal(a: ErrorNumber) -> ErrorNumber:
     """Return 1 / a."""
-    return quotient(type(a).exact(torch.ones_like(a.value), a.dtype), a)
+    one = type(a).exact(torch.ones_like(a.value), a.dtype)
+    one.powers = a.powers
+    return quotient(one, a)
 
 
 @_changing
 def quotient(a: ErrorNumber, b: ErrorNumber) -> ErrorNumber:
     """Return a / b."""
     b = b.divisor()
-    if b.powers and b.errorless and b.elementary:
-        inverse = type(b).exact(1 / b.value, b.dtype)
-        inverse.powers = inverse.finite
-        if inverse.finite and bool((inverse.size >= torch.finfo(b.dtype).smallest_normal).all()):
-            return a * inverse
     value = a.value / b.value
     if a.errorless and b.errorless:
-        return a._rounded(value, None, a.dtype, units=2.0, finite=a.finite and b.finite)
+        return _scaled(a._rounded(value, None, a.dtype, units=2.0, finite=a.finite and b.finite), value, a, b)
     least = b.value.abs() - b.error
     moved = nan_to_inf((a.error + magnitude(value) * b.error) / least)
     moved = torch.where((a.error == 0) & (b.error == 0), 0.0, torch.where(least > 0, moved, torch.inf))
     certain = ~value.isfinite() & (a.error == 0) & (b.error == 0)
     moved = torch.where(certain, 0.0, torch.where(value.isfinite(), moved, torch.inf))
-    result = a._rounded(value, moved, a.dtype, units=2.0, finite=a.finite and b.finite)
+    result = _scaled(a._rounded(value, moved, a.dtype, units=2.0, finite=a.finite and b.finite), value, a, b)
     return after_cancellation(result, a, b)
+
+
+def _scaled(result: ErrorNumber, value: Tensor, a: ErrorNumber, b: ErrorNumber) -> ErrorNumber:
+    """Return a / b, without an error where that is a product of what has none and a power of two."""
+    if b.powers and b.elementary:
+        inverse = type(b)(1 / b.value, b.error, b.dtype)
+        result.take_scaling(value, a, inverse)
+        result.powers = a.powers
+        result.reassociated = reassociation.of_product(a.value, inverse.value)
+    return result
 
 
 @_changing

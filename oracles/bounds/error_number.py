@@ -282,7 +282,7 @@ class ErrorNumber:
         if self.whole and factor.whole:
             product._unrounded(value, value.abs(), propagated)
         if scales and self.elementary and not quantum:
-            product._scaled(value, *((self, factor) if factor.powers else (factor, self)))
+            product.take_scaling(value, *((self, factor) if factor.powers else (factor, self)))
             product.powers = len(scales) == 2
         product = after_cancellation(product, self, factor)
         product.reassociated = reassociation.of_product(self.value, factor.value, finite=finite)
@@ -293,7 +293,7 @@ class ErrorNumber:
 
     __rmul__ = __mul__
 
-    def _scaled(self, value: Tensor, a: "ErrorNumber", scale: "ErrorNumber") -> None:
+    def take_scaling(self, value: Tensor, a: "ErrorNumber", scale: "ErrorNumber") -> None:
         """Take the error from a product of a number without one and a power of two, where no order of factors underflows.
 
         Not from that of a sum, whose terms may be multiplied first, unless they are integers.

@@ -7,7 +7,6 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
-
 EXACT = 2**53
 """Integers up to this magnitude are numbers of float64."""
 

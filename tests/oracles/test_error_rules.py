@@ -86,7 +86,7 @@ def test_without_errors_a_product_is_rounded_once_and_a_constant_is_what_it_is_h
     assert close((n(t(5.0), 0.25, finite=finite) * exact).error, [0.75 + U * 15.75])
     tenth = abs(float(torch.tensor(0.1)) - 0.1)
     assert close((exact + 0.1).error, [tenth + U * (3.1 + tenth)])
-    assert (exact * 0.5).error.tolist() == [LOST]
+    assert (exact * 0.5).error.tolist() == [0.0]
     assert close((exact * 3).error, [9 * U])
     cubed = 9 * U * 3  # of the square's error; then one rounding more
     assert close((exact**3).error, [cubed + U * (27 + cubed)])
@@ -578,3 +578,30 @@ def test_a_product_with_a_sum_in_one_factor_is_distributed_over_its_terms() -> N
         found = reassociation.distributed(left, right, a, b)
         assert found is not None
         assert float(found()) == wanted
+
+
+@pytest.mark.parametrize("scale", [4.0, 0.5, -2.0, 2])
+@pytest.mark.parametrize("finite", [True, False])
+def test_a_product_by_a_power_of_two_has_no_error_where_nothing_underflows(scale: float, finite: bool) -> None:
+    least = 4 * 2.0**-126  # a few times smaller an intermediate may be
+    value = t(0.3125, least / min(1.0, abs(scale)), 0.75 * least, 0.75 * least / abs(scale), 0.0, 1.0)
+    a = n(value, t(0.0, 0.0, 0.0, 0.0, 0.0, 0.25), finite=finite)
+    for product in (a * scale, scale * a, a / (1 / scale)):
+        assert torch.equal(product.value, value * scale)
+        assert product.error.tolist() == [0.0, 0.0, LOST, LOST, 0.0, 0.25 * abs(scale) + LOST]
+        assert not product.errorless
+    exact = n(t(0.3125, -3.0), finite=finite) * scale
+    assert (exact.error.tolist(), exact.errorless) == ([0.0, 0.0], True)
+    assert n(t(2.0**125)).__mul__(4.0).error.isinf().all(), "it may overflow"
+
+
+def test_a_power_of_two_in_another_order_of_factors_may_underflow() -> None:
+    a = n(t(0.75))
+    assert ((a * 0.5) * 4.0).error.tolist() == [0.0]
+    small = n(t(2.0**-30)) * 2.0**100
+    assert float((small * 2.0**-98).error) > 0, "2^-30 2^-98 is subnormal, and what is lost of it multiplied by 2^100"
+    assert float((n(t(3.0)) * n(t(5.0)) * 4.0).error) > 4 * 15 * U * 0.99
+    total = n(t(1.0)) + n(t(0.0))
+    assert float((total * 0.5).error) > 0, "each term may be multiplied first"
+    assert float((a * 2.0**-127).error) > 0
+    assert float((a * 2.0**-140).error) > 0, "a unit may read a subnormal factor as 0"

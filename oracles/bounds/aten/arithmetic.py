@@ -138,7 +138,7 @@ def _numbers(function: Callable[..., ErrorNumber], *operations: Any) -> None:
 def _power_of(base: Any, exponent: ErrorNumber) -> ErrorNumber:
     """Return base**exponent for an exponent with an error, as exp(exponent log base)."""
     (base, exponent), dtype = promoted(base, exponent)
-    if not isinstance(base, ErrorNumber) and base == 2 and exponent.errorless and exponent.elementary:
+    if not isinstance(base, ErrorNumber) and base == 2 and exponent.elementary:
         power = elementary.exp2(exponent)
         if power.errorless:
             return narrowed(power, dtype)
