@@ -281,27 +281,30 @@ def reciprocal(a: ErrorNumber) -> ErrorNumber:
 @_changing
 def quotient(a: ErrorNumber, b: ErrorNumber) -> ErrorNumber:
     """Return a / b."""
-    b = b.divisor()
+    found = _quotient(a, b.divisor())
+    return _scaled(found, a, b) if b.powers and b.elementary else found
+
+
+def _quotient(a: ErrorNumber, b: ErrorNumber) -> ErrorNumber:
     value = a.value / b.value
     if a.errorless and b.errorless:
-        return _scaled(a._rounded(value, None, a.dtype, units=2.0, finite=a.finite and b.finite), value, a, b)
+        return a._rounded(value, None, a.dtype, units=2.0, finite=a.finite and b.finite)
     least = b.value.abs() - b.error
     moved = nan_to_inf((a.error + magnitude(value) * b.error) / least)
     moved = torch.where((a.error == 0) & (b.error == 0), 0.0, torch.where(least > 0, moved, torch.inf))
     certain = ~value.isfinite() & (a.error == 0) & (b.error == 0)
     moved = torch.where(certain, 0.0, torch.where(value.isfinite(), moved, torch.inf))
-    result = _scaled(a._rounded(value, moved, a.dtype, units=2.0, finite=a.finite and b.finite), value, a, b)
+    result = a._rounded(value, moved, a.dtype, units=2.0, finite=a.finite and b.finite)
     return after_cancellation(result, a, b)
 
 
-def _scaled(result: ErrorNumber, value: Tensor, a: ErrorNumber, b: ErrorNumber) -> ErrorNumber:
+def _scaled(quotient: ErrorNumber, a: ErrorNumber, b: ErrorNumber) -> ErrorNumber:
     """Return a / b, without an error where that is a product of what has none and a power of two."""
-    if b.powers and b.elementary:
-        inverse = type(b)(1 / b.value, b.error, b.dtype)
-        result.take_scaling(value, a, inverse)
-        result.powers = a.powers
-        result.reassociated = reassociation.of_product(a.value, inverse.value)
-    return result
+    inverse = type(b)(1 / b.value, b.error, b.dtype)
+    quotient.take_scaling(a.value / b.value, a, inverse)
+    quotient.powers = a.powers
+    quotient.reassociated = reassociation.of_product(a.value, inverse.value)
+    return quotient
 
 
 @_changing
