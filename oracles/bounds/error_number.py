@@ -539,7 +539,9 @@ def _magnitude(number: ErrorNumber) -> Tensor:
 
 
 def _is_power_of_two(number: Any) -> bool:
-    return isinstance(number, (int, float)) and math.isfinite(number) and abs(math.frexp(number)[0]) == 0.5
+    """Return whether it is a Python number, and a power of two or minus one."""
+    number = abs(number) if isinstance(number, (int, float)) else number
+    return isinstance(number, (int, float)) and number > 0 and math.frexp(number)[0] == 0.5
 
 
 def after_cancellation(product: ErrorNumber, a: ErrorNumber, b: ErrorNumber) -> ErrorNumber:
