@@ -6,7 +6,7 @@ something computed from a tensor and finds it by the tensor's address or object,
 rewritten in place. One check of one case shows each of these, so that a fresh process reproduces it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +19,7 @@ from mhc.operator import STORAGE_DTYPES
 from mhc.oracles.judge import agree
 from mhc.oracles.tolerances import tolerances
 from mhc.oracles.trial import Gate, Plan, Run, Trial, hash_below, same_bits
-from mhc.oracles.verdict import Verdict, not_applicable
+from mhc.oracles.verdict import Status, Verdict, not_applicable
 from mhc.reference import reference
 
 NAME = "sequence"
@@ -38,33 +38,64 @@ def of_other_sizes(trial: Trial) -> Plan | list[Verdict]:
 
 def of_another_dtype(trial: Trial) -> Plan | list[Verdict]:
     """Plan a run with the same sizes in another dtype, and then one with the same inputs as the first."""
-    case = trial.case
-
-    def held(dtype: str) -> list[torch.dtype]:
-        return [spec.dtype(STORAGE_DTYPES[dtype]) for spec in case.table.drawn]
-
-    others = [dtype for dtype in trial.dtypes if held(dtype) != held(case.dtype)]
-    if not others:
+    case = another_dtype(trial.case, trial.dtypes)
+    if case is None:
         return [not_applicable(NAME, "case", "its tensors have one dtype in all cases")]
-    sizes = {name: case.sizes[name] for name in case.axes}
-    return _between(trial, DTYPE, _plain(case, dtype=others[hash_below(case, DTYPE, len(others))], **sizes))
+    return _between(trial, DTYPE, case)
 
 
-def _between(trial: Trial, label: str, case: Case) -> Plan:
+def run_between(case: Case, dtypes: Sequence[str], message: str) -> Case | None:
+    """Return the other case that a failing verdict on `case` is about, by its message; None where it is about no other.
+
+    Args:
+        dtypes: of cases that the implementation takes.
+    """
+    others = ((SIZES, other_sizes(case)), (DTYPE, another_dtype(case, dtypes)))
+    return next((other for how, other in others if other is not None and f"(run: {_label(how, other)})" in message), None)
+
+
+def _label(how: str, case: Case) -> str:
+    """Return the label of a run of another case, by which an author and the minimiser find it again."""
+    return f"{how}, {case.id}"
+
+
+def _between(trial: Trial, how: str, case: Case) -> Plan:
     """Plan a run of another case, and then one with the same inputs as the first."""
-    again = f"again after {label}"
+    label, again = _label(how, case), f"again after {how}"
     inputs = materialise(case, trial.inputs.device)
     wanted = reference(inputs)
 
     def judge(observed: Mapping[str, Observation]) -> list[Verdict]:
         allowed = tolerances(inputs, wanted, declared=trial.declared)
         return [
-            *agree(NAME, OTHERS, observed[label], allowed),
+            *(_named(one, label) for one in agree(NAME, OTHERS, observed[label], allowed)),
             *agree(NAME, "changed by others", observed[again], trial.allowed),
         ]
 
     same = Run(label=again, inputs=trial.inputs, saved=trial.reference.saved)
     return Plan(runs=[Run(label=label, inputs=inputs, saved=wanted.saved), same], judge=judge)
+
+
+def _named(verdict: Verdict, label: str) -> Verdict:
+    """Return a verdict on another case; one that fails names its run."""
+    return replace(verdict, message=f"{verdict.message} (run: {label})") if verdict.status is Status.FAIL else verdict
+
+
+def another_dtype(case: Case, dtypes: Sequence[str]) -> Case | None:
+    """Return a case with plain values, of the same sizes in another dtype; None where its tensors have one in all cases.
+
+    Args:
+        dtypes: of cases that the implementation takes.
+    """
+
+    def held(dtype: str) -> list[torch.dtype]:
+        return [spec.dtype(STORAGE_DTYPES[dtype]) for spec in case.table.drawn]
+
+    others = [dtype for dtype in dtypes if held(dtype) != held(case.dtype)]
+    if not others:
+        return None
+    sizes = {name: case.sizes[name] for name in case.axes}
+    return _plain(case, dtype=others[hash_below(case, DTYPE, len(others))], **sizes)
 
 
 def other_sizes(case: Case) -> Case:

@@ -174,7 +174,8 @@ class Run:
         """Make the case small, save it, and return how it fails."""
         found = self._finding(case, wrong[0])
         least = least_limit(self._implementation)
-        small = minimise(found, self._device, start=self._start, least=least, seconds=_SECONDS)
+        dtypes = self._implementation.dtypes if self._apart else None
+        small = minimise(found, self._device, start=self._start, dtypes=dtypes, least=least, seconds=_SECONDS)
         note = "" if small.reduction is None else str(small.reduction)
         if not self._apart:
             small, note = self._confirmed(small, least)

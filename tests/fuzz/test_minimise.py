@@ -22,6 +22,7 @@ from mhc.fuzz.worker.client import WorkerClient
 from mhc.fuzz.worker.process import HarnessError
 from mhc.oracles import liveness
 from mhc.oracles.error_map import error_map
+from mhc.oracles.sequence import other_sizes
 from mhc.oracles.verdict import Verdict, failed, passed
 from tests.fuzz.test_search import BIG, one_hot, plain
 from tests.support.helpers import altered
@@ -212,6 +213,44 @@ def test_one_that_is_right_by_itself_is_told_to_be_wrong_after_others() -> None:
     assert result.reduction is not None
     assert result.reduction.reproduced == 0
     assert result.message == f"as found\nright in a new process; then {wrong.message} (sequence)"
+
+
+def after_another(case: Case) -> Finding:
+    """The finding that `case` is right and another one wrong that ran after it."""
+    label = f"other sizes, {other_sizes(case).id}"
+    message = f"wrong after others: h_in[0, 0, 0] = 1 (run: {label})"
+    return replace(found(failed("sequence", "h_in", "wrong after others", message), case), message=message)
+
+
+def test_one_that_ran_after_others_and_is_wrong_by_itself_is_what_is_minimised() -> None:
+    case = default_case(B=2, S=5, n=4, D=33)
+    given = list[tuple[Case, Level]]()
+
+    def answer(one: Case, depth: Level) -> Verdict:
+        given.append((one, depth))
+        return FINE if one == case else WRONG
+
+    start, _ = stubs(answer)
+    result = minimise(after_another(case), "cpu", start=start, dtypes=("bfloat16",))
+    assert result.fingerprint == found(WRONG).fingerprint
+    assert (result.case, result.message) == (plain(), WRONG.message)
+    assert given[0] == (other_sizes(case), Level.PLAIN)
+    assert (case, Level.PLAIN) not in given
+    assert result.drawn is not None
+    assert result.drawn.case == other_sizes(case)
+
+
+@pytest.mark.parametrize("alone", [FINE, failed("bound", "h_res", "value", ""), DEAD])
+def test_one_that_is_right_by_itself_and_wrong_after_others_stays_so(alone: Verdict) -> None:
+    case = default_case(B=2, S=5, n=4, D=33)
+    wrong = failed("sequence", "h_in", "wrong after others", "wrong after others: h_in[0, 0, 0] = 1")
+    start, _ = stubs(lambda one, depth: alone if one == other_sizes(case) else wrong if depth is Level.FULL else FINE)
+    result = minimise(after_another(case), "cpu", start=start, dtypes=("bfloat16",))
+    assert result.fingerprint == found(wrong).fingerprint
+    assert result.case == plain()
+    start, _ = stubs(lambda one, depth: WRONG if one == other_sizes(case) else wrong if depth is Level.FULL else FINE)
+    for asked, dtypes in ((found(wrong, case), ("bfloat16",)), (after_another(case), None)):
+        assert minimise(asked, "cpu", start=start, dtypes=dtypes).fingerprint == found(wrong).fingerprint
 
 
 def test_hangs_are_given_a_few_times_what_healthy_cases_take() -> None:

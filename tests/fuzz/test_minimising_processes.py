@@ -20,8 +20,9 @@ from mhc.fuzz.worker.process import HarnessError
 from mhc.fuzz.worker.protocol import Fault, Minimise, Minimised
 from mhc.operator import register
 from mhc.oracles import liveness
+from mhc.oracles.sequence import other_sizes
 from mhc.oracles.verdict import Verdict, failed, passed
-from tests.fuzz.test_minimise import DEAD, FINE, GATE, HUNG, WRONG, Answer, Stub, found
+from tests.fuzz.test_minimise import DEAD, FINE, GATE, HUNG, WRONG, Answer, Stub, after_another, found
 from tests.fuzz.test_search import BIG
 
 AFTER = failed("sequence", "h_in", "wrong after others", "wrong after others: h_in[0, 0, 0] = 1")
@@ -274,6 +275,17 @@ def test_what_a_worker_has_minimised_is_only_confirmed_unless_it_does_not_fail_a
     answer = run_minimise(request, lambda: manual, "cpu", Limits(), log=None)
     assert isinstance(answer, Minimised)
     assert answer.finding.case != BIG
+
+
+def test_what_turns_out_to_be_another_finding_is_told_at_once(asked: dict[str, Any]) -> None:
+    case = default_case(B=2, S=5, n=4, D=33)
+    wanted = found(WRONG, other_sizes(case))
+    request = Minimise(finding=after_another(case), checks=400, seconds=60.0)
+    answer = run_minimise(request, lambda: load("manual"), "cpu", Limits(), log=None)
+    assert isinstance(answer, Minimised)
+    assert answer.finding == replace(wanted, message=WRONG.message), "it is not minimised: the campaign may have it"
+    assert asked["start"].cases == [[other_sizes(case)]]
+    assert asked["start"].left == 0
 
 
 def test_a_campaign_waits_for_what_compiles_as_long_as_it_may_take(asked: dict[str, Any]) -> None:

@@ -57,6 +57,29 @@ def test_a_finding_is_minimised_once_and_shown_as_drawn_and_as_minimal(tmp_path:
     assert len(ran.faults) == 0
 
 
+def test_a_finding_that_turns_out_to_be_another_is_dropped_and_the_other_minimised(tmp_path: Path) -> None:
+    after = replace(WRONG, fingerprint=replace(WRONG.fingerprint, symptom="wrong after others"))
+    executor = FakeExecutor(
+        lambda request: healthy(request, findings=(after,)), smaller=lambda request: [Minimised(finding=WRONG)]
+    )
+    new, minimal, gone = list[Finding](), list[Finding](), list[tuple[Finding, Finding]]()
+    ran = campaign(
+        executor,
+        tmp_path,
+        Budget(cases=40),
+        minimise=True,
+        on_finding=new.append,
+        on_minimal=minimal.append,
+        on_other=lambda *both: gone.append(both),
+    )
+    assert ran.run() == "budget spent"
+    assert (new, minimal, gone) == ([after, WRONG], [WRONG], [(after, WRONG)])
+    assert [one.finding for one in executor.requests] == [after, WRONG]
+    (row,) = ran.store.findings().values()
+    assert (row["state"], from_document(row["document"]).fingerprint) == ("minimal", WRONG.fingerprint)
+    assert (ran.found, len(ran.faults)) == (1, 0)
+
+
 @pytest.mark.parametrize(("slots", "wanted"), [(1, 1), (2, 1), (3, 1), (4, 2), (6, 3)])
 def test_at_most_half_of_the_slots_minimise_and_at_least_one(tmp_path: Path, slots: int, wanted: int) -> None:
     store_with(tmp_path, (WRONG, "raw"), (OTHER, "shrunk"), (THIRD, "raw"))

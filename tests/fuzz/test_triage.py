@@ -20,7 +20,7 @@ ID, OTHER_ID = WRONG.fingerprint.id, OTHER.fingerprint.id
 
 def triage(store: Store, new: list[Finding], small: list[Finding], *known: KnownIssue) -> Triage:
     names = {one.fingerprint.implementation for one in (WRONG, OTHER)}
-    return Triage(store, names, known, new.append, small.append)
+    return Triage(store, names, known, new.append, small.append, lambda drawn, found: None)
 
 
 def test_a_finding_is_kept_as_it_was_drawn_and_then_as_it_is_minimal(tmp_path: Path) -> None:
@@ -32,11 +32,30 @@ def test_a_finding_is_kept_as_it_was_drawn_and_then_as_it_is_minimal(tmp_path: P
     row = store.findings()[ID]
     assert (row["state"], row["seen"], row["at"]) == ("raw", 1, 2.0)
     assert from_document(row["document"]) == WRONG
-    one.minimal(replace(WRONG, message="smaller"), 5.0)
+    one.minimal(WRONG, replace(WRONG, message="smaller"), 5.0)
     row = store.findings()[ID]
     assert (row["state"], row["seen"], row["at"]) == ("minimal", 1, 2.0)
     assert from_document(row["document"]).message == "smaller"
     assert (len(one), new, [found.message for found in small]) == (1, [WRONG], ["smaller"])
+
+
+def test_one_that_turns_out_to_be_another_is_that_one_which_may_be_there_already(tmp_path: Path) -> None:
+    store, new, gone = Store.create(tmp_path / "run.db"), list[Finding](), list[tuple[Finding, Finding]]()
+    names = {WRONG.fingerprint.implementation}
+    one = Triage(store, names, (), new.append, lambda found: None, lambda *both: gone.append(both))
+    after = replace(WRONG, fingerprint=replace(WRONG.fingerprint, symptom="wrong after others"))
+    again = replace(after, fingerprint=replace(after.fingerprint, subject="h_in"))
+    one.add((after,), 1.0)
+    one.add((again,), 1.0)
+    one.waiting.clear()
+    one.minimal(after, WRONG, 2.0)
+    assert (set(store.findings()), len(one)) == ({ID, again.fingerprint.id}, 2)
+    assert (new, one.waiting, gone) == ([after, again, WRONG], [WRONG], [(after, WRONG)])
+    one.minimal(again, WRONG, 3.0)
+    assert {id_: (row["state"], row["seen"]) for id_, row in store.findings().items()} == {ID: ("raw", 2)}
+    assert (one.waiting, len(one), len(new)) == ([WRONG], 1, 3)
+    assert not one.add((after,), 4.0), "it is the same other one again"
+    assert set(store.findings()) == {ID}
 
 
 def test_of_a_case_the_first_new_finding_is_kept_and_those_before_it_are_counted(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The sequence gate finds what a kernel keeps from call to call under too few of the sizes."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from mhc.fuzz.check.check import check
 from mhc.fuzz.check.level import Level
 from mhc.operators.mhc_pre.torch.implementations import MANUAL
 from mhc.oracles import sequence
-from mhc.oracles.sequence import other_sizes
+from mhc.oracles.sequence import another_dtype, other_sizes, run_between
 from mhc.oracles.verdict import Status
 from mhc.recipe import Layout
 from tests.support.helpers import altered, gate_symptoms, gate_verdicts
@@ -95,6 +96,18 @@ def test_what_is_kept_under_too_few_of_the_sizes_is_found(make: Callable[[], Fun
     assert symptoms(make(), case_that(grows)) == {symptom}
 
 
+def test_a_failure_in_another_case_names_it() -> None:
+    case = case_that(grows=True)
+    implementation = Implementation(name="one", operator=unit_norm, function=compiled_for_the_first_width())
+    failures = check(implementation, case, "cpu", Level.FULL).failures
+    other = other_sizes(case)
+    assert {one.subject for one in failures} == {"y", "dx"}
+    for wrong in failures:
+        assert wrong.message.endswith(f"(run: other sizes, {other.id})")
+        assert run_between(case, ("float32",), wrong.message) == other
+    assert run_between(case, ("float32",), "wrong after others: y[0, 0] = 1") is None
+
+
 @operator(x="[T, D] storage", cosine="[T, D] float32", D=(1, 40))
 def rotated(x: Tensor, cosine: Tensor) -> Tensor:
     return (x.to(cosine.dtype) * cosine).to(x.dtype)
@@ -121,6 +134,14 @@ def test_what_is_kept_without_its_dtype_is_found() -> None:
         implementation = Implementation(name="one", operator=rotated, function=function, dtypes=("bfloat16", "float32"))
         case = default_case(operator="rotated", dtype="bfloat16", T=5, D=20)
         assert {symptom for _, _, symptom in gate_symptoms(DTYPE, implementation, case)} == found
+    other = another_dtype(case, implementation.dtypes)
+    assert other is not None
+    implementation = replace(implementation, forward=table_of_the_first_dtype())
+    wrong = [one.message for one in gate_verdicts(DTYPE, implementation, case) if one.status is Status.FAIL]
+    assert wrong
+    for message in wrong:
+        assert message.endswith(f"(run: another dtype, {other.id})")
+        assert run_between(case, implementation.dtypes, message) == other
 
 
 def test_another_dtype_is_not_tried_where_there_is_none() -> None:

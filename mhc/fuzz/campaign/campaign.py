@@ -51,7 +51,8 @@ class Campaign:
         known_issues: known issues, which are no findings of this campaign.
         seed, max_elements, largest, device, memory: as for `Planner`.
         minimise: whether findings are minimised; otherwise they stay as they were drawn.
-        on_finding: called with each finding once, as it was drawn; on_minimal: when it is minimised.
+        on_finding: called with each finding once, as it was drawn; on_minimal: when it is minimised; on_other: when it is
+            seen to be another one, with both.
         on_fault: called with each fault of the harness once. on_tick: called several times a second.
     """
 
@@ -71,6 +72,7 @@ class Campaign:
         minimise: bool = False,
         on_finding: Callable[[Finding], None] = lambda found: None,
         on_minimal: Callable[[Finding], None] = lambda found: None,
+        on_other: Callable[[Finding, Finding], None] = lambda drawn, found: None,
         on_fault: Callable[[FaultRecord], None] = lambda fault: None,
         on_tick: Callable[["Campaign"], None] = lambda campaign: None,
     ) -> None:
@@ -83,7 +85,7 @@ class Campaign:
         self._minimise = minimise
         self.faults = HarnessFaults(store, on_fault)
         self.woken = False
-        heard = [self._shielded(hear) for hear in (on_finding, on_minimal)]
+        heard = [self._shielded(hear) for hear in (on_finding, on_minimal, on_other)]
         self._triage = Triage(store, self.subjects, known_issues, *heard)
         self._backoff = Backoff()
         self._unfinished: list[dict[str, Any]] = []
@@ -277,12 +279,12 @@ class Campaign:
             self._started += now - self._turned
         self._turned = now
 
-    def _shielded(self, hear: Callable[[Any], None]) -> Callable[[Any], None]:
+    def _shielded(self, hear: Callable[..., None]) -> Callable[..., None]:
         """Return `hear` with its exceptions recorded as faults."""
 
-        def shielded(what: Any) -> None:
+        def shielded(what: Any, *others: Any) -> None:
             try:
-                hear(what)
+                hear(what, *others)
             except Exception as error:  # a folder that cannot be written, a display that fails: the campaign goes on
                 name = what.fingerprint.implementation if isinstance(what, Finding) else ""
                 self.note_fault(name, Fault.of(error), what.case.json if isinstance(what, Finding) else None)

@@ -86,8 +86,10 @@ class Results:
             case Checked():
                 self._count(slot, message)
             case Minimised():
+                assert isinstance(slot.request, Minimise)
+                drawn = slot.request.finding
                 self._pool.replace(slot)
-                self._triage.minimal(message.finding, self._now())
+                self._triage.minimal(drawn, message.finding, self._now())
             case Done():
                 self._store.count(name, "drawing", message.drawing)
                 self._planner.ended(slot, novel=slot.novel)

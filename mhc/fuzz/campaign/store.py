@@ -217,6 +217,10 @@ class Store(Database):
             (id_, json.dumps(document), state, at),
         )
 
+    def forget(self, id_: str) -> None:
+        """Remove a finding."""
+        self._execute("DELETE FROM findings WHERE id = ?", (id_,))
+
     def seen(self, id_: str) -> None:
         """Count a finding that is known already."""
         self._execute("UPDATE findings SET seen = seen + 1 WHERE id = ?", (id_,))

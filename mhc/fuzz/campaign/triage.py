@@ -15,6 +15,7 @@ class Triage:
         names: implementations of the run; findings of others are kept, and not minimised.
         known_issues: findings that are not kept, since they are known.
         on_finding: called with each finding once; on_minimal: with each that comes back from the minimiser.
+        on_other: called with each finding that the minimiser has seen to be another one, and with that one.
 
     Attributes:
         waiting: findings to minimise, the oldest first.
@@ -27,8 +28,9 @@ class Triage:
         known_issues: Sequence[KnownIssue],
         on_finding: Callable[[Finding], None],
         on_minimal: Callable[[Finding], None],
+        on_other: Callable[[Finding, Finding], None],
     ) -> None:
-        self._store, self._on_finding, self._on_minimal = store, on_finding, on_minimal
+        self._store, self._on_finding, self._on_minimal, self._on_other = store, on_finding, on_minimal, on_other
         rows = store.findings()
         self._found = set(rows)
         self._known = {entry.fingerprint.id for entry in known_issues}
@@ -64,10 +66,21 @@ class Triage:
         """Return the findings of a compiler on minimal programs."""
         return tuple(found for found in self._programs.values() if found.fingerprint.implementation == name)
 
-    def minimal(self, found: Finding, at: float) -> None:
-        """Keep a finding as it came back from the minimiser."""
-        self._store.keep(found.fingerprint.id, found.document, "minimal", at)
-        self._on_minimal(found)
+    def minimal(self, drawn: Finding, found: Finding, at: float) -> None:
+        """Keep a finding as it came back from the minimiser: the one that was drawn, or another one in its place.
+
+        Where it is another one, the one that was drawn is not kept again in this leg.
+        """
+        if found.fingerprint == drawn.fingerprint:
+            self._store.keep(found.fingerprint.id, found.document, "minimal", at)
+            self._on_minimal(found)
+            return
+        gone = drawn.fingerprint.id
+        self._store.forget(gone)
+        self._found.discard(gone)
+        self._known.add(gone)
+        self._on_other(drawn, found)
+        self.add((found,), at)
 
 
 def _is_minimal_program(found: Finding) -> bool:

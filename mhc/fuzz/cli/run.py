@@ -95,6 +95,10 @@ def run_campaign(settings: Settings) -> int:
         text = report.describe(found, save(found), settings.device).replace("FOUND", "MINIMAL", 1)
         shown.tell(f"{text}\n    {found.reduction}")
 
+    def on_other(drawn: Finding, found: Finding) -> None:
+        _remove(drawn.fingerprint.id, folder, written, store)
+        shown.tell(report.describe_other(drawn, found))
+
     def on_fault(fault: FaultRecord) -> None:
         shown.tell(report.describe_fault(fault))
 
@@ -114,6 +118,7 @@ def run_campaign(settings: Settings) -> int:
             minimise=MINIMISE,
             on_finding=on_finding,
             on_minimal=on_minimal,
+            on_other=on_other,
             on_fault=on_fault,
             on_tick=shown,
         )
@@ -125,6 +130,14 @@ def run_campaign(settings: Settings) -> int:
                 campaign.note_fault("", Fault(message=str(error)))
             stack.close()
             return _finish(settings, store, campaign, ended)
+
+
+def _remove(id_: str, folder: Path, written: dict[str, Path], store: Store) -> None:
+    """Remove the file and the fixture of a finding that this run has written."""
+    (folder / f"{id_}.json").unlink(missing_ok=True)
+    if id_ in written:
+        written.pop(id_).unlink(missing_ok=True)
+        store.set_meta(fixtures={one: str(path) for one, path in written.items()})
 
 
 def _loaded(settings: Settings) -> tuple[Sequence[tuple[str, Tested]], tuple[Peer, ...]]:

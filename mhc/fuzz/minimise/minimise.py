@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,13 @@ from mhc.case_json import CaseError
 from mhc.drawn_case import DrawnCase
 from mhc.fuzz.check.level import Level
 from mhc.fuzz.findings.finding import MOST_STEPS, Drawn, Finding, Reduction, Step
+from mhc.fuzz.findings.fingerprint import Fingerprint
 from mhc.fuzz.findings.ordering import elements
 from mhc.fuzz.minimise.sandbox import LEAST_LIMIT, Sandbox, Start, least_limit, processes
 from mhc.fuzz.minimise.search import search
 from mhc.fuzz.worker.limits import Limits
 from mhc.fuzz.worker.protocol import Fault, Minimise, Minimised
+from mhc.implementation import Implementation
 from mhc.oracles import sequence
 from mhc.oracles.verdict import Status, Verdict
 from mhc.programs.drawn_program import DrawnProgram
@@ -39,6 +41,7 @@ def minimise(
     device: str,
     *,
     start: Start | None = None,
+    dtypes: Sequence[str] | None = None,
     least: float = LEAST_LIMIT,
     checks: int = CHECKS,
     seconds: float = SECONDS,
@@ -46,11 +49,14 @@ def minimise(
 ) -> Finding:
     """Return `found` with the simplest case of the same fingerprint, its message, and how stable it is.
 
+    Where it is about another case that ran after its own, and which is wrong by itself, that is the finding instead.
+
     Cases run in worker processes, so that crashes and hangs are minimised too; each costs a process. All gates judge, unless
     the fingerprint shows without the gates that need further runs. A flaky case is run several times.
 
     Args:
         start: starts a process for a number of seconds that a case may take; a worker of `found.spec` where not given.
+        dtypes: of cases that it takes, where `start` is given; None where `start` starts no new process.
         least: seconds below which a case is never taken for hung, where `start` is given.
         checks, seconds: when to stop the search. Confirming the result comes on top.
 
@@ -62,7 +68,8 @@ def minimise(
     if start is None:
         implementation = load_tested(found.spec)
         start, least = processes(found.spec, implementation, device, found.against), least_limit(implementation)
-        found = replace(found, variables=implementation.env)
+        found, dtypes = replace(found, variables=implementation.env), _dtypes(implementation)
+    found = by_itself(found, start, dtypes, least=least)
     sandbox = Sandbox(start, limit=_limit(found, least), least=least)
     try:
         if found.hung and isinstance(found.case, Case):  # measure a healthy case, so that a hang is detected soon
@@ -103,6 +110,33 @@ def _search(case: DrawnCase, holds: Callable[[Any], bool], **limits: Any) -> Dra
     return search(case, holds, **limits)
 
 
+def by_itself(found: Finding, start: Start, dtypes: Sequence[str] | None, *, least: float = LEAST_LIMIT) -> Finding:
+    """Return the finding that the case makes which ran after that of `found`, if it is wrong without that too.
+
+    Any other finding is returned as it is. The case that ran after it is judged alone in a new process.
+    """
+    case = None
+    if dtypes is not None and isinstance(found.case, Case):
+        case = sequence.run_between(found.case, dtypes, found.message)
+    if case is None:
+        return found
+    sandbox = Sandbox(start, limit=_limit(found, least), least=least)
+    try:
+        verdicts = sandbox.verdicts(case, Level.PLAIN)
+    finally:
+        sandbox.stop()
+    before = found.fingerprint
+    wrong = next((one for one in verdicts if one.status is Status.FAIL and one.subject == before.subject), None)
+    if wrong is None:
+        return found
+    fingerprint = Fingerprint.of(wrong, before.operator, before.implementation)
+    return replace(found, fingerprint=fingerprint, case=case, message=wrong.message, errors=wrong.where)
+
+
+def _dtypes(tested: Tested) -> Sequence[str] | None:
+    return tested.dtypes if isinstance(tested, Implementation) else None
+
+
 def _after_others(found: Finding, start: Start, least: float) -> str:
     """Return, for a case that is right by itself, how the sequence gate fails on it; empty where it does not."""
     sandbox = Sandbox(start, limit=_limit(found, least), least=least)
@@ -126,6 +160,8 @@ def run_minimise(
 ) -> Minimised | Fault:
     """Minimise a campaign's finding, within the limits of its workers. Return the fault where that cannot be done.
 
+    One that turns out to be another finding (`by_itself`) is returned as that at once: the campaign may have it already.
+
     Args:
         implementation: returns the one that the finding is on.
         log: file for what the processes write. gpu: the one CUDA device that they see.
@@ -135,10 +171,13 @@ def run_minimise(
     try:
         loaded = implementation()
         start = processes(found.spec, loaded, device, found.against, limits=limits, log=log, gpu=gpu, waiting=waiting)
-        least = least_limit(loaded)
+        least, dtypes = least_limit(loaded), _dtypes(loaded)
+        other = by_itself(found, start, dtypes, least=least)
+        if other.fingerprint != found.fingerprint:
+            return Minimised(finding=other)
         smaller = _confirmed(found, start, least)
         if smaller is None:
-            smaller = minimise(found, device, start=start, least=least, checks=request.checks, seconds=request.seconds)
+            smaller = minimise(other, device, start=start, least=least, checks=request.checks, seconds=request.seconds)
     except BaseException as error:  # the drawn case stands
         return Fault.of(error)
     return Minimised(finding=smaller)

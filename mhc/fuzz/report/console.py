@@ -21,6 +21,12 @@ def describe_fault(fault: FaultRecord) -> str:
     return f"FAULT of the harness: {bounded(fault.line)}"
 
 
+def describe_other(drawn: Finding, found: Finding) -> str:
+    """Return that a finding is gone, since the case that ran after its own is wrong by itself, which is another one."""
+    other = f"{found.case.id}, which ran after its case, is wrong by itself: {found.fingerprint}"
+    return f"DROPPED {drawn.fingerprint}\n    {other}"
+
+
 def describe(found: Finding, path: Path, device: str = "cpu") -> str:
     """Return the lines of a finding: where, got, wanted, bound, and the one command that shows it again."""
     message = bounded(found.message).replace("\n", "\n    ")
