@@ -184,7 +184,7 @@ class Run:
             root = self._options.root
             stored = small if self._spec is None else replace(small, spec=relative_spec(self._spec, root))
             path = fixtures.write(stored, self._options.folder)
-        return self._described(small, path, wrong[1:], note).replace("FOUND", "MINIMAL", 1)
+        return self._described(small, path, wrong[1:], note, minimal=True)
 
     def _confirmed(self, small: Finding, least: float) -> tuple[Finding, str]:
         """Run a case that was minimised here in fresh processes, as a replay does; return the finding, and what came out."""
@@ -201,11 +201,13 @@ class Run:
         reduction = replace(before, reproduced=again.reproduced, runs=again.runs)
         return replace(small, reduction=reduction), str(reduction)
 
-    def _described(self, found: Finding, path: Path | None, others: list[Verdict], note: str = "") -> str:
+    def _described(
+        self, found: Finding, path: Path | None, others: list[Verdict], note: str = "", *, minimal: bool = False
+    ) -> str:
         """Return where, got, wanted, bound, the command that replays the file, or else the case, and what else fails."""
         spec = self._spec and relative_spec(self._spec, self._options.here)
         shown = Path(os.path.relpath(path, self._options.here)) if path is not None else Path("FILE")
-        text = describe(replace(found, spec=spec or found.spec), shown, self._device)
+        text = describe(replace(found, spec=spec or found.spec), shown, self._device, minimal=minimal)
         if note:
             text += f"\n    {note}"
         if others:

@@ -74,9 +74,10 @@ def test_a_bug_is_minimised_saved_replayed_by_the_printed_command_and_by_the_nex
     assert re.fullmatch(rf"    y\[0\] = {number}, float64 {number}, bound {number}", lines[1])
     assert lines[2].startswith("    mean_a-T1D9-fp32-")
     (fixture,) = (pytester.path / "tests" / "regressions").iterdir()
-    assert lines[3] == f"    python -m mhc.fuzz replay tests/regressions/{fixture.name} --impl kernels_of_mean_a.py:IMPL"
-    assert re.match(r"    stable, 3 of 3 in fresh processes; \d+ -> 9 elements", lines[4])
-    replayed = CliRunner().invoke(main, shlex.split(lines[3])[3:])
+    assert lines[3].startswith("    x: ")
+    assert lines[4] == f"    python -m mhc.fuzz replay tests/regressions/{fixture.name} --impl kernels_of_mean_a.py:IMPL"
+    assert re.match(r"    stable, 3 of 3 in fresh processes; \d+ -> 9 elements", lines[5])
+    replayed = CliRunner().invoke(main, shlex.split(lines[4])[3:])
     assert replayed.exit_code == 1, replayed.output
     assert lines[1].strip() in replayed.output
 

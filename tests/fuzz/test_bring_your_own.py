@@ -79,9 +79,9 @@ def test_what_it_finds_where_dx_is_wrong(mine: Implementation) -> None:
     case = smallest(dh_in="constant")
     failure = next(one for one in check(mine, case, "cpu", Level.PLAIN).verdicts if one.status is Status.FAIL)
     found = finding("mine.py:IMPL", mine, case, failure)
-    printed = describe(found, Path(f"fuzz_reports/now-seed1/{found.fingerprint.id}.json")).replace("FOUND", "MINIMAL", 1)
+    printed = describe(found, Path(f"fuzz_reports/now-seed1/{found.fingerprint.id}.json"), minimal=True)
     lines = block("MINIMAL mine: dx")
-    assert len(lines) == 4
+    assert len(lines) == 5
     assert missing(lines, printed) == []
 
 
@@ -118,7 +118,7 @@ def test_what_it_finds_against_another(mine: Implementation) -> None:
     right = replace(EXAMPLE, name="mine")
     verdicts = check(right, smallest(), "cpu", Level.PLAIN, peers=[Beside(off)]).verdicts
     failure = next(one for one in verdicts if one.status is Status.FAIL)
-    printed = describe(finding("mine.py:IMPL", right, smallest(), failure), Path("here")).replace("FOUND", "MINIMAL", 1)
+    printed = describe(finding("mine.py:IMPL", right, smallest(), failure), Path("here"), minimal=True)
     assert missing(block("MINIMAL mine: h_post"), printed) == []
 
 

@@ -8,16 +8,19 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from torch import Tensor
 
-from mhc import default_case
+from mhc import Implementation, Layout, Recipe, default_case, operator
 from mhc.fuzz.campaign.store import FILE, Store
 from mhc.fuzz.cli.main import main
+from mhc.fuzz.cli.replay_table import replay_table
 from mhc.fuzz.findings.finding import finding, read_finding
 from mhc.fuzz.findings.fingerprint import Fingerprint
 from mhc.fuzz.findings.known_issues import KnownIssue
-from mhc.fuzz.report import Run, markdown, read, write_reports
+from mhc.fuzz.report import Run, describe, markdown, read, write_reports
 from mhc.fuzz.report.junit import junit
 from mhc.fuzz.report.page import page
+from mhc.fuzz.report.words import details
 from mhc.fuzz.worker.protocol import Checked
 from mhc.oracles.verdict import failed
 from mhc.programs.grammar import Buffer, Const, Program
@@ -37,6 +40,44 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Run:
 def parsed(run: Run) -> ET.Element:
     """The page, which is XML too."""
     return ET.fromstring(page(run))
+
+
+def test_what_a_minimal_case_has_is_told_everywhere_in_the_words_of_the_page_on_cases(tmp_path: Path) -> None:
+    case = default_case(operator=str(WINDOW.operator), T=4, K=2, dtype="float32", scalars={"window": 1})
+    marks = (*(((at, 0), float(at)) for at in range(1, 4)), ((0, 1), float("nan")), ((0, 0), float("-inf")))
+    recipes = {
+        "x": Recipe(kind="zero", literals=marks),
+        "lens": Recipe(kind="ends", seed=3),
+        "dy": Recipe(kind="sparse", scale=2.0, period=4, layout=Layout(order=(1, 0), expand=(0,), step=2, pad=1, offset=3)),
+    }
+    case = replace(case, tensors=recipes, schedules={"one": {"BLOCK": 8}})
+    told = (
+        "x: [1, 0] = 1, [2, 0] = 2, [3, 0] = 3, 2 other literals; lens: ends; "
+        "dy: sparse, scale 2, period 4, order (1, 0), expand (0), step 2, pad 1, offset 3; one: BLOCK = 8; window = 1"
+    )
+    assert details(case) == told
+    stepped = Recipe(kind="zero", layout=Layout(step=2))
+    zeros = dict.fromkeys(("x", "lens"), Recipe(kind="zero"))
+    assert details(replace(case, tensors={**zeros, "dy": stepped}, schedules={})) == "dy: step 2; window = 1"
+
+    found = finding("one", WINDOW, case, failed("bound", "y", "value", "y[0, 0] = 1"))
+    shown = describe(found, tmp_path / "one.json", minimal=True).splitlines()
+    assert shown[2:4] == [f"    {case.id}", f"    {told}"]
+    assert told not in describe(found, tmp_path / "one.json"), "a drawn case has too much"
+    assert " ".join(replay_table(case, "one", []).split()).endswith(told)
+    with closing(Store.create(tmp_path / FILE)) as store:
+        store.keep(found.fingerprint.id, found.document, "minimal", 1.0)
+        run = read(tmp_path, store)
+    assert f"      {told}\n" in markdown(run)
+    assert told in {one.text for one in parsed(run).iter("dd")}
+
+
+@operator(x="[T, K] float32", lens="[T] int32 in 0..K+1", window=(3, 1))
+def windowed(x: Tensor, lens: Tensor, *, window: int) -> Tensor:
+    return x * (lens[:, None] > window)
+
+
+WINDOW = Implementation(name="one", operator=windowed, function=windowed.function, dtypes=("float32",))
 
 
 def table(root: ET.Element, caption: str) -> dict[str, list[str]]:

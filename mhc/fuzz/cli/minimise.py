@@ -19,7 +19,7 @@ from mhc.fuzz.findings.known_issues import known
 from mhc.fuzz.minimise.minimise import CHECKS, RUNS, SECONDS, confirm
 from mhc.fuzz.minimise.minimise import minimise as make_small
 from mhc.fuzz.minimise.sandbox import least_limit, processes
-from mhc.fuzz.report.words import replay_command
+from mhc.fuzz.report.words import details, replay_command
 from mhc.fuzz.worker.preload_compiler import preload_compiler
 from mhc.fuzz.worker.process import HarnessError
 from mhc.implementation import DEVICES, Implementation, ImplementationError
@@ -78,7 +78,9 @@ def minimise(
             out.write_text(small.to_json(), encoding="utf-8")
     except OSError as error:
         raise click.UsageError(f"--out {path}: {error}") from error
-    click.echo(f"    {small.message}\n    {small.case.id}\n    {_replay(path, where, small)}")
+    special = details(small.case)
+    lines = [small.message, small.case.id, *([special] if special else []), _replay(path, where, small)]
+    click.echo("\n".join(f"    {line}" for line in lines))
     sys.exit(1)
 
 

@@ -8,6 +8,7 @@ import msgspec
 
 from mhc.case import Case
 from mhc.drawn_case import DrawnCase
+from mhc.fuzz.report.words import details
 from mhc.oracles import bound
 from mhc.oracles.verdict import Status, Verdict
 
@@ -16,14 +17,14 @@ _HEAD = f"  {'output':10} {'max error':>11} {'mean error':>11} {'bound':>11} {'e
 
 
 def replay_table(case: Case, implementation: str, verdicts: Sequence[Verdict]) -> str:
-    """Return a row for each output of the bound gate, the other failures in full, and counts for every other gate.
+    """Return what the case has, a row for each output of the bound gate, the other failures, and counts of each other gate.
 
     Largest and mean error are against float64, over the elements that are finite in both; the bound is the one where
     error / bound is largest. A bound that is a sampled tolerance is labelled so.
     """
     rows = [verdict for verdict in verdicts if verdict.oracle == bound.NAME]
     others = [verdict for verdict in verdicts if verdict.oracle != bound.NAME]
-    lines = [f"{implementation} on {case.id}"]
+    lines = [f"{implementation} on {case.id}", *(_wrapped("  ", words) if (words := details(case)) else [])]
     if rows:
         lines.append(_HEAD)
     for verdict in rows:

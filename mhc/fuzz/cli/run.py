@@ -92,7 +92,7 @@ def run_campaign(settings: Settings) -> int:
         shown.tell(report.describe(found, save(found), settings.device))
 
     def on_minimal(found: Finding) -> None:
-        text = report.describe(found, save(found), settings.device).replace("FOUND", "MINIMAL", 1)
+        text = report.describe(found, save(found), settings.device, minimal=True)
         shown.tell(f"{text}\n    {found.reduction}")
 
     def on_other(drawn: Finding, found: Finding) -> None:

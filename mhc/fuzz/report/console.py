@@ -5,7 +5,7 @@ from pathlib import Path
 from mhc.files import replace_text
 from mhc.fuzz.campaign.harness_faults import FaultRecord
 from mhc.fuzz.findings.finding import Finding
-from mhc.fuzz.report.words import bounded, replay_command
+from mhc.fuzz.report.words import bounded, details, replay_command
 
 
 def write_finding(folder: Path, found: Finding) -> Path:
@@ -27,8 +27,14 @@ def describe_other(drawn: Finding, found: Finding) -> str:
     return f"DROPPED {drawn.fingerprint}\n    {other}"
 
 
-def describe(found: Finding, path: Path, device: str = "cpu") -> str:
-    """Return the lines of a finding: where, got, wanted, bound, and the one command that shows it again."""
+def describe(found: Finding, path: Path, device: str = "cpu", *, minimal: bool = False) -> str:
+    """Return the lines of a finding: where, got, wanted, bound, the case, and the one command that shows it again.
+
+    Args:
+        minimal: it is minimised; then what its case has is listed too.
+    """
     message = bounded(found.message).replace("\n", "\n    ")
     command = replay_command(path, device, found.spec, found.against)
-    return f"FOUND {found.fingerprint}\n    {message}\n    {found.case.id}\n    {command}"
+    special = details(found.case) if minimal else ""
+    lines = [message, found.case.id, *([special] if special else []), command]
+    return f"{'MINIMAL' if minimal else 'FOUND'} {found.fingerprint}\n    " + "\n    ".join(lines)

@@ -87,6 +87,7 @@ def _finding(found: StoredFinding) -> list[str]:
         *found.message.splitlines(),
         *found.source.splitlines(),
         f"{found.shape}, {plural(found.elements, 'element')}",
+        *([found.details] if found.details else []),
         found.replay,
     ]
     if found.fixture:

@@ -12,7 +12,7 @@ from mhc.fuzz.check.differential import Pair
 from mhc.fuzz.findings.finding import Finding, Reduction
 from mhc.fuzz.findings.ordering import elements
 from mhc.fuzz.report.unjudged import Unjudged, by_sampling, nothing_judged, refusals, summary, unjudged, why_nothing
-from mhc.fuzz.report.words import bounded, duration, plural
+from mhc.fuzz.report.words import bounded, details, duration, plural
 from mhc.operator import OPERATORS
 from mhc.programs.drawn_program import DrawnProgram
 from mhc.programs.languages import language_of
@@ -65,6 +65,11 @@ class StoredFinding:
     @property
     def shape(self) -> str:
         return self.finding.case.words
+
+    @property
+    def details(self) -> str:
+        """Return what its case has, in words."""
+        return details(self.finding.case)
 
     @property
     def source(self) -> str:

@@ -3,13 +3,19 @@
 import shlex
 from pathlib import Path
 
+from mhc.case import Case
+from mhc.drawn_case import DrawnCase
 from mhc.fuzz.campaign.store import TICK
+from mhc.recipe import CONTIGUOUS, Recipe
 from mhc.registry import built_in
 from mhc.terminal import one_line, safe
 
 LONGEST = 2000
 """Characters of one message that a report shows; the finding's own file has it whole."""
 
+_DETAILS = 400  # characters of what a case has
+
+_LITERALS = 3  # of a tensor, that are listed
 _STEPS = (1, 2, 3, 6, 12, 30, 60, 90, 180, 360, 720, 1440, 2880)
 
 
@@ -73,6 +79,36 @@ def ceiling(n: float) -> float:
 
 def plural(n: int, noun: str) -> str:
     return f"{count(n)} {noun}" if n == 1 else f"{count(n)} {noun}s"
+
+
+def details(case: DrawnCase) -> str:
+    """Return on one line what of a case its id does not tell: each tensor that is not all zero or has a layout, pinned
+    schedules, and the scalars, in the words of docs/cases.md; "" where there is nothing.
+    """
+    if not isinstance(case, Case):
+        return ""
+    tensors = [(spec.name, _recipe(case.tensors[spec.name])) for spec in case.table.drawn if case.has(spec.name)]
+    pinned = [(name, [f"{key} = {value}" for key, value in one.items()]) for name, one in case.schedules.items()]
+    parts = [f"{name}: {', '.join(words)}" for name, words in (*tensors, *pinned) if words]
+    scalars = [f"{name} = {value}" for name, value in case.scalars.items()]
+    return cut("; ".join([*parts, *([", ".join(scalars)] if scalars else [])]), _DETAILS)
+
+
+def _recipe(recipe: Recipe) -> list[str]:
+    """Return what of a recipe is not as in the simplest one, which is all zero and contiguous."""
+    words = [] if recipe.kind == "zero" else [recipe.kind]
+    words += [f"scale {recipe.scale:g}"] if recipe.scale != 1 else []
+    words += [f"{name} {getattr(recipe, name)}" for name in ("period", "rows") if getattr(recipe, name)]
+    for index, value in recipe.literals[:_LITERALS]:
+        words.append(f"[{', '.join(map(str, index))}] = {value:g}")
+    if len(recipe.literals) > _LITERALS:
+        words.append(plural(len(recipe.literals) - _LITERALS, "other literal"))
+    layout = recipe.layout
+    for name in ("order", "expand", "step", "pad", "gap", "offset"):
+        value = getattr(layout, name)
+        if value != getattr(CONTIGUOUS, name):
+            words.append(f"{name} ({', '.join(map(str, value))})" if isinstance(value, tuple) else f"{name} {value}")
+    return words
 
 
 def replay_command(path: Path, device: str = "cpu", spec: str | None = None, against: str | None = None) -> str:
