@@ -42,7 +42,13 @@ class ImplementationError(ValueError):
 
 
 def place_of(error: BaseException) -> str:
-    """Return the file and line where an exception was raised: the last that is neither Python's, nor installed, nor ours."""
+    """Return the file and line where an exception was raised: the last that is neither Python's, nor installed, nor ours.
+
+    Triton's interpreter raises an exception of its own from one that a kernel raised; then it is the kernel's line.
+    """
+    inner = error.__cause__
+    if inner is not None and type(error).__name__ == "InterpreterError" and (place := place_of(inner)):
+        return place
     try:
         frames = traceback.extract_tb(error.__traceback__)
     except BaseException:  # of files that cannot be read

@@ -24,7 +24,7 @@ from torch import Tensor
 from triton.language.extra import libdevice
 from triton.language.extra.libdevice import rsqrt
 
-from mhc import Implementation, Refused, operator, triton_interpreter
+from mhc import Implementation, Refused, load, operator, triton_interpreter
 from mhc.autotuned import CONFIG, NUMBERS, pinned, uses_autotuner
 from mhc.case import Case, default_case
 from mhc.fuzz.check.check import check
@@ -382,3 +382,34 @@ def test_functions_of_libdevice_are_computed(interpreter: Any) -> None:
             rooted[(1,)](x.half(), y, 0)
     assert rooted.fn.__globals__["rsqrt"] is rsqrt, "the stubs are restored"
     assert rooted.fn.__globals__["libdevice"] is libdevice
+
+
+RAISES = """import torch, triton, triton.language as tl
+from mhc import Implementation, operator
+
+@operator(x="[T] float32", T=(1, 8))
+def twice_that_raises(x):
+    return x * 2
+
+@triton.jit
+def kernel(x, y, N, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    v = tl.load(x + at, mask=at < N) + tl.zeros((3,), tl.float32)
+    tl.store(y + at, v, mask=at < N)
+
+def forward(x):
+    y = torch.empty_like(x)
+    kernel[(1,)](x, y, x.numel(), BLOCK=8)
+    return y
+
+IMPL = Implementation(name="raises", operator=twice_that_raises, forward=forward, dtypes=("float32",))
+"""
+
+
+def test_an_error_in_a_kernel_names_the_line_of_the_kernel_and_not_that_of_its_launch(tmp_path: Path) -> None:
+    (tmp_path / "kernel_that_raises.py").write_text(RAISES, encoding="utf-8")
+    implementation = load(f"{tmp_path / 'kernel_that_raises.py'}:IMPL")
+    case = default_case(operator=str(implementation.operator), T=4, dtype="float32")
+    (wrong,) = check(replace(implementation, env={"TRITON_INTERPRET": "1"}), case, "cpu").failures
+    assert wrong.symptom == "raises InterpreterError"
+    assert wrong.message.endswith("(kernel_that_raises.py, line 11)")

@@ -62,6 +62,22 @@ def test_every_output_has_its_row_and_every_other_gate_its_line() -> None:
     assert "  determinism 11 pass" in lines
 
 
+def test_the_row_of_an_output_that_another_gate_fails_does_not_pass() -> None:
+    some = Errors(largest=0.0, mean=0.0, bound=0.0, judged=1, elements=3)
+    verdicts = [
+        failed("nonfinite", "dx", "class", "dx[1] = nan, float64 1"),
+        replace(passed("bound", "dx", ratio=0.0), errors=some),
+        failed("algebra", "dx", "scaled x", "dx[0] = 1"),
+        failed("algebra", "dx", "permuted", "dx[0] = 1"),
+        passed("bound", "dy", ratio=0.0),
+        failed("determinism", "h", "differs", ""),
+    ]
+    lines = replay_table(CASE, "mine", verdicts).splitlines()
+    (dx,) = (line for line in lines if line.startswith("  dx "))
+    assert dx.endswith("FAIL (nonfinite, algebra), a bound for 1 of 3 elements")
+    assert next(line for line in lines if line.startswith("  dy ")).endswith("  PASS")
+
+
 def test_it_fits_a_terminal_whatever_a_kernel_says() -> None:
     long = "a kernel said\n" + "much " * 100
     tiny = Errors(largest=1e-300, mean=1e-300, bound=1e-300, judged=10**9, elements=10**10)

@@ -42,6 +42,22 @@ def parsed(run: Run) -> ET.Element:
     return ET.fromstring(page(run))
 
 
+def test_outputs_of_integers_were_judged_and_have_no_number(tmp_path: Path) -> None:
+    with closing(Store.create(tmp_path / FILE)) as store:
+        store.set_meta(device="cpu", implementations=[{"name": one, "spec": one} for one in ("exact", "nothing", "mixed")])
+        for name, outcomes, ratios in (
+            ("exact", {"y1": "judged", "y0": "judged", "y2": "not returned"}, {}),
+            ("nothing", {"y0": "nothing to judge"}, {}),
+            ("mixed", {"y0": "judged", "y1": "judged"}, {"y1": 0.5}),
+        ):
+            store.end(0, name, Checked(case=default_case().json, outcomes=outcomes, ratios=ratios), 1.0)
+        store.tell_leg(store.begin_leg(0.0), 2.0, "budget spent")
+        lines = markdown(read(tmp_path, store)).splitlines()
+    last = {line.split("|")[1].strip(): line.split("|")[-2].strip() for line in lines if line.startswith("| ")}
+    assert last["exact"] == "y0, y1: judged without a bound"
+    assert (last["nothing"], last["mixed"]) == ("nothing judged", "y1 0.5")
+
+
 def test_what_a_minimal_case_has_is_told_everywhere_in_the_words_of_the_page_on_cases(tmp_path: Path) -> None:
     case = default_case(operator=str(WINDOW.operator), T=4, K=2, dtype="float32", scalars={"window": 1})
     marks = (*(((at, 0), float(at)) for at in range(1, 4)), ((0, 1), float("nan")), ((0, 0), float("-inf")))

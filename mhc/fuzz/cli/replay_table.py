@@ -28,7 +28,8 @@ def replay_table(case: Case, implementation: str, verdicts: Sequence[Verdict]) -
     if rows:
         lines.append(_HEAD)
     for verdict in rows:
-        lines += _row(verdict)
+        wrong = [_gate(one) for one in others if one.status is Status.FAIL and one.subject == verdict.subject]
+        lines += _row(verdict, list(dict.fromkeys(wrong)))
     for verdict in others:
         if verdict.status is Status.FAIL:
             lines += _wrapped(f"  {_gate(verdict):11} {verdict.subject}: FAIL: ", verdict.message)
@@ -58,11 +59,15 @@ def _gate(verdict: Verdict) -> str:
     return f"{verdict.oracle} with {verdict.against}" if verdict.against else verdict.oracle
 
 
-def _row(verdict: Verdict) -> Iterator[str]:
+def _row(verdict: Verdict, wrong: Sequence[str]) -> Iterator[str]:
+    """Yield the row of an output, which fails where other gates say that it is wrong."""
     errors = verdict.errors
     numbers = (None,) * 3 if errors is None else (errors.largest, errors.mean, errors.bound)
     cells = " ".join(f"{'-' if number is None else f'{number:.3g}':>11}" for number in (*numbers, verdict.ratio))
-    row = f"  {verdict.subject:10} {cells}  {verdict.status.name.replace('_', ' ')}"
+    status = verdict.status.name.replace("_", " ")
+    if verdict.status is Status.PASS and wrong:
+        status = f"FAIL ({', '.join(wrong)})"
+    row = f"  {verdict.subject:10} {cells}  {status}"
     if errors is not None and 0 < errors.judged < errors.elements:
         row += f", a bound for {errors.judged} of {errors.elements} elements"
     if verdict.sampled:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mhc.fuzz.report.stored_run import Run, StoredFinding
+from mhc.fuzz.report.unjudged import without_numbers
 from mhc.fuzz.report.words import bounded, count, cut, duration, plural, ratio
 from mhc.terminal import safe
 
@@ -71,7 +72,8 @@ def _row(run: Run, name: str) -> str:
     rate = f"{1000 * compiled / checked:.3g}" if compiled and checked else "-"
     largest = sorted(((by[name][0], subject) for subject, by in run.worst.items() if name in by), reverse=True)[:_LARGEST]
     worst = ", ".join(f"{subject} {ratio(value)}" for value, subject in largest)
-    cells = [name, checked, run.count(name, "refused"), found, run.restarted(name), rate, worst or "nothing judged"]
+    worst = worst or without_numbers(run.counts.get(name, {}), ()) or "nothing judged"
+    cells = [name, checked, run.count(name, "refused"), found, run.restarted(name), rate, worst]
     return "| " + " | ".join(_cell(one) for one in cells) + " |"
 
 

@@ -1,6 +1,6 @@
 """What a campaign did not judge: outputs that were not returned, or in which there was never anything to judge."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from mhc.fuzz.campaign.store import REFUSED
@@ -46,6 +46,19 @@ def unjudged(counts: Mapping[str, float]) -> list[Unjudged]:
         if missing or not judged:
             found.append(Unjudged(subject=subject, missing=missing, cases=judged + missing + nothing))
     return found
+
+
+def without_numbers(counts: Mapping[str, float], measured: Collection[str]) -> str:
+    """Return in words which outputs were judged without an error / bound, such as integers, which must be equal; or "".
+
+    Args:
+        measured: outputs with a largest error / bound.
+    """
+    judged = {
+        words.partition(": ")[2] for words, n in counts.items() if n and words.startswith((f"{JUDGED}: ", f"{SAMPLED}: "))
+    }
+    others = sorted(judged - set(measured))
+    return f"{', '.join(others)}: judged without a bound" if others else ""
 
 
 def summary(found: Sequence[Unjudged]) -> str:
