@@ -117,8 +117,8 @@ class Run:
         for path, case, against in found_before:
             wrong = [one for one in self._verdicts(case, Level.FULL)[1] if one.status is Status.FAIL]
             if wrong:
-                text = self._described(self._finding(case, wrong[0]), path, wrong[1:])
-                texts.append(text.replace("FOUND", "FOUND AGAIN", 1))
+                text = self._described(self._finding(case, wrong[0]), path, wrong[1:], minimal=True)
+                texts.append(text.replace("MINIMAL", "FOUND AGAIN", 1))
             elif against is not None:
                 _note(f"{path.name} was not compared with {against}; `python -m mhc.fuzz replay` does that")
         return "\n".join(texts)
