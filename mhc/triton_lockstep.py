@@ -33,7 +33,7 @@ _READ = frozenset(
     }
 )
 """Digests of the parts of the interpreter that were read, by `_digest`; in another release operations may differ."""
-_ASKED = 1 << 16
+_ASKED = 1 << 13
 """How often a group may ask for truth where programs run from the last to the first: more, and it waits for another."""
 _UNDONE = 1 << 22
 """Elements that a group may write: more are not kept to be undone, and it runs in halves."""
