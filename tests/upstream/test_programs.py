@@ -165,6 +165,7 @@ def actual(text: str) -> str:
             marks=SELDOM,
         ),
         ({"oracle": "refusal", "symptom": "unsteady"}, "no program is made for the gate refusal"),
+        ({"oracle": "ordering", "symptom": "race"}, "the order is what fails"),
     ],
 )
 def test_what_is_not_seen_again_or_no_kernel_s_doing_is_refused(changed: dict[str, Any], reason: str) -> None:

@@ -22,6 +22,7 @@ from mhc.oracles import (
     liveness,
     memory,
     nonfinite,
+    ordering,
     precision,
     sequence,
     training,
@@ -108,6 +109,8 @@ def _plans(trial: Trial, oracle: str) -> Iterator[tuple[str, Plan]]:
         raise ExportError("calls one after the other fail, and a program has one")
     if oracle == training.NAME:
         raise ExportError("forward and backward fail together, and a program has one of them")
+    if oracle == ordering.NAME:
+        raise ExportError("a program by itself runs in one order, and the order is what fails; `replay` shows it")
     known = {determinism.NAME, memory.NAME, isolation.NAME, exact.NAME, precision.NAME, algebra.NAME, gradient.NAME}
     if oracle not in known:
         raise ExportError(f"no program is made for the gate {oracle}: no kernel is at fault where it fails")
