@@ -274,7 +274,7 @@ class ErrorNumber:
         value, finite = self.value * factor.value, self.finite and factor.finite
         propagated = product_error(torch.mul, self, factor) if finite else nonfinite_product_error(value, self, factor)
         for unsure in () if finite else reassociation.may_be_nan(self, factor, half_subnormal(self.dtype)):
-            propagated = torch.where(unsure, torch.inf, propagated)  # type: ignore[arg-type]  # a tensor
+            propagated = torch.where(unsure, torch.inf, scalar(0.0) if propagated is None else propagated)
         reassociated = reassociation.in_product(self.reassociated, factor.reassociated)
         product = self._rounded(
             value, propagated, self.dtype, units=units, reassociated=reassociated, quantum=quantum, finite=finite
@@ -352,7 +352,7 @@ class ErrorNumber:
         size = _magnitude(self) @ _magnitude(other)
         propagated = product_error(torch.matmul, self, other) if finite else nonfinite_matmul_error(value, self, other)
         for unsure in () if finite else reassociation.matrix_may_be_nan(self, other, half_subnormal(self.dtype)):
-            propagated = torch.where(unsure, torch.inf, propagated)  # type: ignore[arg-type]  # a tensor
+            propagated = torch.where(unsure, torch.inf, scalar(0.0) if propagated is None else propagated)
         product = self._rounded(
             value,
             propagated,

@@ -40,10 +40,11 @@ def test_a_wrong_kernel_fails_with_its_smallest_case(tmp_path: Path) -> None:
     wrong = Implementation(name="wrong", operator=row_mean, function=forgets_past_eight)
     with pytest.raises(AssertionError) as raised:
         check(wrong, regressions=tmp_path, seed=2)  # in whose first failing case dx is wrong too
-    found, where, case, _, note, also = str(raised.value).splitlines()
+    found, where, case, details, _, note, also = str(raised.value).splitlines()
     assert found == "MINIMAL wrong: y: value (bound)"
     assert where.startswith("    y[0] = 0.888888")
     assert case.startswith("    row_mean-T1D9-fp32-")
+    assert details.startswith("    x: ")
     assert note.startswith("    no module has it under a name, so no command replays it; ")
     assert also == "    also: dx: value (bound)"
     (fixture,) = tmp_path.iterdir()
