@@ -20,17 +20,7 @@ from mhc.strategies.reach import ACTIVE, PERIOD, Reach, alike_sizes, model_sizes
 from mhc.strategies.regions import regions
 from mhc.strategies.schedules import schedules, tiles
 from mhc.strategies.shapes import TILES, Limit, plain_shapes
-from mhc.strategies.values import (
-    BELOW,
-    KINDS,
-    MASKED,
-    SPECIAL,
-    WHOLE_KINDS,
-    exponents,
-    maskable,
-    one_hot,
-    special_values,
-)
+from mhc.strategies.values import KINDS, MASKED, WHOLE_KINDS, exponents, maskable, one_hot, special_values
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 TRIES = 12
@@ -167,7 +157,7 @@ def _mark(
     alike = [spec for spec in floating if spec in table.inputs]
     declared = bool(maskable(table))
     for spec in chosen:
-        literals = draw(special_values(spec, spec.shape(sizes), (*SPECIAL, *BELOW) if declared else SPECIAL))
+        literals = draw(special_values(spec, spec.shape(sizes)))
         for one in (spec, *_with(draw, spec, alike)):
             if all(one.may_be(value) for _, value in literals):
                 tensors[one.name] = replace(tensors[one.name], literals=literals)

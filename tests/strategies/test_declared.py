@@ -14,7 +14,6 @@ from mhc.strategies.cases import cases
 from mhc.strategies.reach import PERIOD, Reach
 from mhc.strategies.rounds import quiet
 from mhc.strategies.shapes import MIDDLE
-from mhc.strategies.values import BELOW
 
 MADE = (1024, 2048, 4096)
 
@@ -84,12 +83,10 @@ def test_tensors_of_one_shape_are_special_at_one_place() -> None:
     assert all(one["v"].literals != one["a"].literals for one in special)
 
 
-def test_zeros_meet_special_elements_and_some_elements_are_right_below_a_power_of_two() -> None:
+def test_zeros_meet_special_elements() -> None:
     found = [case.tensors for case in drawn(Reach.USUAL, 60, 1 << 12, "declared_merge")]
     sparse = [one["v"].kind == "sparse" for one in found if one["a"].literals]
     assert sum(sparse) / len(sparse) > 3 * sum(one["v"].kind == "sparse" for one in found) / len(found)
-    values = {value for one in found for recipe in one.values() for _, value in recipe.literals}
-    assert values & set(BELOW)
 
 
 @operator(x="[T, D]", D="K+rest", K=(1, 8), rest=(0, 50))
