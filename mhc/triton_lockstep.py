@@ -132,6 +132,11 @@ class _Together:
         self._kept = 0
         builder = interpreter.interpreter_builder
         self._binary, self._ternary = builder.binary_op, builder.ternary_op
+        self._cas, self._rmw, self._histogram = (
+            builder.create_atomic_cas,
+            builder.create_atomic_rmw,
+            builder.create_histogram,
+        )
         names = [name for name in vars(type(self)) if name.startswith("create_")]
         pointers = self._block_pointers, self._descriptor_pointers
         owners = interpreter.BlockPointerHandle, interpreter.TensorDescHandle
@@ -270,6 +275,10 @@ class _Together:
     def _handle(self, data: Any, dtype: Any) -> Any:
         return self.interpreter.TensorHandle(data, dtype)
 
+    def _handles(self, data: Sequence[Any], *like: Any) -> list[Any]:
+        """Return arrays as handles, in the dtypes of others."""
+        return [self._handle(one, of.dtype) for one, of in zip(data, like, strict=True)]
+
     def _seen(self, data: Any) -> Any:
         self._widest = max(self._widest, data.size // max(1, len(data)))
         return data
@@ -290,13 +299,10 @@ class _Together:
         ]
 
     def binary_op(self, lhs: Any, rhs: Any, op: Any) -> Any:
-        one, other = self._level(lhs.data, rhs.data)
-        return self._binary(self._handle(one, lhs.dtype), self._handle(other, rhs.dtype), op)
+        return self._binary(*self._handles(self._level(lhs.data, rhs.data), lhs, rhs), op)
 
     def ternary_op(self, lhs: Any, rhs: Any, other: Any, op: Any) -> Any:
-        data = self._level(lhs.data, rhs.data, other.data)
-        handles = (self._handle(one, of.dtype) for one, of in zip(data, (lhs, rhs, other), strict=True))
-        return self._ternary(*handles, op)
+        return self._ternary(*self._handles(self._level(lhs.data, rhs.data, other.data), lhs, rhs, other), op)
 
     # operations
 
@@ -357,18 +363,12 @@ class _Together:
     def create_atomic_cas(self, ptr: Any, cmp: Any, val: Any, sem: Any, scope: Any) -> Any:
         addresses, compared, data = self._spread(ptr.data, cmp.data, val.data, programs=self.count)
         self._keep(addresses, data, np.ones_like(addresses, dtype=bool))
-        handles = (self._handle(one, of.dtype) for one, of in zip((addresses, compared, data), (ptr, cmp, val), strict=True))
-        return type(self.interpreter.interpreter_builder).create_atomic_cas(
-            self.interpreter.interpreter_builder, *handles, sem, scope
-        )
+        return self._cas(*self._handles((addresses, compared, data), ptr, cmp, val), sem, scope)
 
     def create_atomic_rmw(self, rmwOp: Any, ptr: Any, val: Any, mask: Any, sem: Any, scope: Any) -> Any:
         addresses, data, shown = self._spread(ptr.data, val.data, mask.data, programs=self.count)
         self._keep(addresses, data, shown)
-        handles = (self._handle(one, of.dtype) for one, of in zip((addresses, data, shown), (ptr, val, mask), strict=True))
-        return type(self.interpreter.interpreter_builder).create_atomic_rmw(
-            self.interpreter.interpreter_builder, rmwOp, *handles, sem, scope
-        )
+        return self._rmw(rmwOp, *self._handles((addresses, data, shown), ptr, val, mask), sem, scope)
 
     def _keep(self, addresses: Any, data: Any, mask: Any) -> None:
         """Keep what is at the addresses that are written next."""
@@ -380,11 +380,10 @@ class _Together:
         self._written.append((addresses, old, mask))
 
     def create_histogram(self, data: Any, bins: int, mask: Any) -> Any:
-        original = type(self.interpreter.interpreter_builder).create_histogram
         shown = np.ones_like(data.data, dtype=bool) if mask is None else mask.data
         values, shown = self._spread(data.data, shown)
         each = [
-            original(None, self._handle(one, data.dtype), bins, self._handle(of, self.interpreter.tl.int1)).data
+            self._histogram(self._handle(one, data.dtype), bins, self._handle(of, self.interpreter.tl.int1)).data
             for one, of in zip(values, shown, strict=True)
         ]
         return self._handle(np.stack(each), self.interpreter.tl.int32)

@@ -352,7 +352,7 @@ class ErrorNumber:
         size = _magnitude(self) @ _magnitude(other)
         propagated = product_error(torch.matmul, self, other) if finite else nonfinite_matmul_error(value, self, other)
         for unsure in () if finite else reassociation.matrix_may_be_nan(self, other, half_subnormal(self.dtype)):
-            propagated = torch.where(unsure, torch.inf, scalar(0.0) if propagated is None else propagated)
+            propagated = torch.where(unsure, torch.inf, propagated)  # type: ignore[arg-type]  # a tensor
         product = self._rounded(
             value,
             propagated,

@@ -177,10 +177,9 @@ class _Builder:
             one for one in self._features.scopes if one != "shared" or not any(b.scope == "shared" for b in self._buffers)
         ]
         scope = self._pick(*scopes)
+        # two that are alike and live at once, of which a compiler may take one for the other
         alike = self._buffers[-1] if self._buffers[-1].scope in {"local", "var"} and self._pick(False, True) else None
-        scope = (
-            scope if alike is None else alike.scope
-        )  # two that live at once, of which a compiler may take one for the other
+        scope = scope if alike is None else alike.scope
         if scope == "var":
             name, dtype = f"v{number}", self._pick("int32", *(one for one in self._features.dtypes if one != "bool"))
             dtype = dtype if alike is None else alike.dtype
