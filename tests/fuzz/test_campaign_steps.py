@@ -199,6 +199,20 @@ def test_trouble_without_a_case_gives_an_implementation_up_in_the_end(tmp_path: 
 
 
 @pytest.mark.usefixtures("impatient")
+def test_a_round_whose_programs_are_all_left_out_is_no_trouble(tmp_path: Path) -> None:
+    rounds = {"count": 0}
+
+    def answer(request: Round) -> list[Any]:
+        rounds["count"] += 1
+        return [Ready(), Done(left_out=1)] if rounds["count"] <= 6 else healthy(request)
+
+    heard: list[FaultRecord] = []
+    ran = campaign(FakeExecutor(answer), tmp_path, Budget(cases=1), on_fault=heard.append)
+    assert ran.run() == "budget spent"
+    assert (ran.cases, heard) == (1, [])
+
+
+@pytest.mark.usefixtures("impatient")
 def test_a_fault_on_a_case_is_recorded_with_it_and_the_round_goes_on_behind_it(tmp_path: Path) -> None:
     def answer(request: Round) -> list[Any]:
         if request.skip:

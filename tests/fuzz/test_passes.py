@@ -16,6 +16,7 @@ from mhc.fuzz.minimise.shape_passes import merged, resized, sizes_below, smaller
 from mhc.fuzz.minimise.value_passes import (
     contiguous,
     every,
+    first_places,
     kinds,
     layouts,
     literals,
@@ -210,7 +211,7 @@ def test_steps_on_whole_cases() -> None:
     assert {recipe for case in cases for recipe in case.tensors.values()} == {Recipe(kind="zero")}
     assert shapes(cases) == [(1, 1, 1, 1), (2, 3, 2, 4)]
     assert not any(case.has("gamma") for case in cases)
-    assert len(early(table)) == 1 + 1 + 3 + 4 + 2 + 3 + 1 + 1 + 2 + 1 + 3 + 2 + 5 * 8
+    assert len(early(table)) == 1 + 1 + 3 + 4 + 2 + 3 + 1 + 1 + 2 + 1 + 3 + 2 + 1 + 5 * 8
     assert len(late(table)) == len(table.drawn)
 
 
@@ -286,6 +287,18 @@ def test_values_of_one_tensor() -> None:
     assert three[:4] == [(), pairs[1:3], (pairs[0], pairs[2]), pairs[:2]]
     lone = [recipe.literals for recipe in literals(with_tensor(CASE, "x", literals=(((0, 0, 0, 1), math.nan),)), "x")]
     assert lone == [(), (((0, 0, 0, 1), 1.0),)]
+
+
+def test_literals_move_to_the_first_index_in_all_tensors_at_once() -> None:
+    """What is wrong where x * gamma is not 0 is wrong only while both have a value at one place."""
+    case = with_tensor(with_tensor(CASE, "x", literals=(((0, 1, 0, 2), 3.0),)), "gamma", literals=(((0, 2), 5.0),))
+    tried = [(*one_.tensors["x"].literals, *one_.tensors["gamma"].literals) for one_ in first_places(case)]
+    assert tried[0] == (((0, 0, 0, 0), 3.0), ((0, 0), 5.0))
+    assert (((0, 1, 0, 0), 3.0), ((0, 0), 5.0)) in tried, "D"
+    assert (((0, 0, 0, 2), 3.0), ((0, 2), 5.0)) in tried, "S"
+    full = with_tensor(CASE, "x", literals=(((0, 0, 0, 0), 3.0), ((0, 0, 0, 1), 4.0)))
+    assert all(one_ == full for one_ in first_places(full)), "two would be at one place"
+    assert list(first_places(CASE)) == []
 
 
 def test_plainer_layouts() -> None:

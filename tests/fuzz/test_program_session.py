@@ -85,6 +85,7 @@ def test_a_right_compiler_has_no_finding_and_every_result_follows_its_begin() ->
             assert message.case == begun
     judged = checked(messages)
     assert 5 < len(judged) <= 20
+    assert len(judged) + messages[-1].left_out == 20
     assert not any(one.findings for one in judged)
     assert all(set(one.outcomes.values()) == {"judged"} for one in judged)
     assert all(known(Program.from_json(one.case), "0.1.8") is None for one in judged)

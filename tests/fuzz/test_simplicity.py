@@ -87,9 +87,11 @@ def test_each_case_of_a_chain_is_simpler_than_the_next(chain: str) -> None:
         assert not rank(other) <= rank(simpler)
 
 
-def test_a_literal_elsewhere_is_as_simple() -> None:
-    assert rank(x(literals=(ONE,))) == rank(x(literals=(TWO,)))
-    assert rank(x(literals=(((0, 0), 3.0), TWO))) == rank(x(literals=(ONE, ((1, 1), 3.0))))
+def test_a_literal_nearer_to_the_first_element_is_simpler_where_all_else_is_the_same() -> None:
+    first, last = (((0, 0), 1.0),), (((1, 1), 1.0),)
+    assert rank(x(literals=first)) < rank(x(literals=last))
+    assert rank(x(literals=last)) < rank(x(literals=first, layout=Layout(step=2)))
+    assert rank(x(literals=(((0, 1), 1.0),))) == rank(x(literals=(((1, 0), 1.0),)))
 
 
 def test_two_schedules_of_one_name_are_as_simple_as_one_of_three() -> None:

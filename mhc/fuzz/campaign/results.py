@@ -93,7 +93,8 @@ class Results:
             case Done():
                 self._store.count(name, "drawing", message.drawing)
                 self._planner.ended(slot, novel=slot.novel)
-                if isinstance(slot.request, Round) and slot.begun == slot.request.skip and not message.lost:
+                empty = isinstance(slot.request, Round) and slot.begun == slot.request.skip
+                if empty and not message.left_out and not message.lost:
                     self._trouble(name, "a round had no case in it")
                 if message.lost:
                     self._store.restart(name, "device lost")

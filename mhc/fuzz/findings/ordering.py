@@ -23,13 +23,14 @@ assert set(KINDS) == set(RECIPE_KINDS)
 
 
 def rank(case: DrawnCase) -> tuple[object, ...]:
-    """Return a tuple that is smaller for simpler cases: pinned schedules, sizes, dtype, scalars, values and layouts."""
+    """Return a tuple that is smaller for simpler cases: pinned schedules, sizes, dtype, scalars, values, layouts, places."""
     if isinstance(case, DrawnProgram):
         return language_of(case).rank(case)
     pinned = sum(1 + len(schedule) for schedule in case.schedules.values())
     shape = tuple(case.sizes[name] or math.inf if name in case.sizes else 0 for name in case.table.axis_names)
     tensors = tuple((1, *_recipe(case.tensors[spec.name])) if case.has(spec.name) else (0,) for spec in case.table.drawn)
-    return pinned, _volume(case), shape, DTYPES.index(case.dtype), scalars_rank(case), tensors
+    places = sum(sum(index) for recipe in case.tensors.values() for index, _ in recipe.literals)
+    return pinned, _volume(case), shape, DTYPES.index(case.dtype), scalars_rank(case), tensors, places
 
 
 def elements(case: DrawnCase) -> int:

@@ -9,6 +9,7 @@ from mhc.fuzz.minimise.shape_passes import merged, resized, smaller, to_ones, wi
 from mhc.fuzz.minimise.value_passes import (
     contiguous,
     every,
+    first_places,
     kinds,
     layouts,
     literals,
@@ -56,6 +57,7 @@ def early(table: Operator) -> tuple[Step, ...]:
         *(only(name, upstream) for name in upstream),
         every(names, scale_1),
         every(names, seed_0),
+        first_places,
         *(
             one(spec.name, changes)
             for spec in table.drawn

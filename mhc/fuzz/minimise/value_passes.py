@@ -161,6 +161,24 @@ def literals(case: Case, name: str) -> Iterator[Recipe]:
             yield replace(recipe, literals=(*pairs[:at], (index, simpler), *pairs[at + 1 :]))
 
 
+def first_places(case: Case) -> Iterator[Case]:
+    """Yield the literals of all tensors at the first index of every axis, then of one axis; two are never brought to one."""
+    sizes = case.sizes
+    for names in dict.fromkeys((frozenset(sizes), *(frozenset({name}) for name in sizes))):
+        moved = {}
+        for spec in case.table.drawn:
+            recipe = case.tensors[spec.name] if case.has(spec.name) else Recipe()
+            present = [symbol for symbol in spec.symbols if symbol in sizes or symbol.isdigit()]
+            placed = {
+                tuple([0 if symbol in names else at for symbol, at in zip(present, index, strict=True)]): value
+                for index, value in recipe.literals
+            }
+            if recipe.literals and len(placed) == len(recipe.literals):
+                moved[spec.name] = replace(recipe, literals=tuple(placed.items()))
+        if moved:
+            yield with_recipes(case, moved)
+
+
 def layouts(case: Case, name: str) -> Iterator[Recipe]:
     """Yield plainer layouts: contiguous, or plainer in one field."""
     recipe = case.tensors[name]

@@ -81,8 +81,10 @@ class Programs:
         wanted = {number: one for number, one in enumerate(found) if number >= request.skip}
         drawing = time.perf_counter() - began
         lowered: dict[int, str] = {}
+        left_out = 0
         for number, program in wanted.items():
             if self._masked(target, program):
+                left_out += 1
                 continue
             source = self._timed(number, program, partial(lower, target, program))
             if isinstance(source, str):
@@ -97,7 +99,7 @@ class Programs:
             for number, one in zip(lowered, ready, strict=True):
                 verdicts = self._timed(number, wanted[number], partial(run, wanted[number], one))
                 self._judged(target, wanted[number], verdicts)
-        self._send(Done(drawing=drawing))
+        self._send(Done(drawing=drawing, left_out=left_out))
 
     def _timed(self, number: int, program: AnyProgram, work: Callable[[], Any]) -> Any:
         """Return what `work` returns; a process that ends in it ends on this program."""

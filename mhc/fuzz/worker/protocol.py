@@ -151,9 +151,14 @@ class Checked:
 
 @dataclass(frozen=True, kw_only=True)
 class Done:
-    """A round has ended. drawing: seconds in strategies. lost: the device is lost, and the process ends too."""
+    """A round has ended.
+
+    drawing: seconds in strategies. left_out: programs that were drawn and not judged. lost: the device is, and the process
+    ends too.
+    """
 
     drawing: float = 0.0
+    left_out: int = 0
     lost: bool = False
 
 
