@@ -16,8 +16,8 @@ from typing import Any
 
 _READ = frozenset(
     {
-        "359dad045cf0b694da37317fc176595e29f01cac91bbf4f80de1aef9746c8903",  # Triton 3.6.0
-        "60192dfd787fae8c481348a2464276fc83ded4c3a95970b96b1498eee7a9388a",  # 3.7.0 and 3.7.1
+        "19cf977252d590d9df5e69ffb21a53622034bf9396f76528ed8c6d50ade8c7b5",  # Triton 3.6.0
+        "17f19ee5bd240fb2c78dd41353d44029cc6f6cc0f7c1644b75c2f9d5f0dd2c5f",  # 3.7.0 and 3.7.1
     }
 )
 """Digests of the sources that were read, by `_digest`."""
@@ -48,6 +48,7 @@ def _forms(interpreter: Any) -> tuple[tuple[Any, str, Callable[..., Any]], ...]:
     forms: tuple[tuple[Any, str, Callable[[Any, Any], Callable[..., Any]]], ...] = (
         (interpreter, "_get_np_dtype", _np_dtype),
         (interpreter, "_patch_attr", _patched),
+        (interpreter, "_patch_builtin", _patched_module),
         (core.dtype, "__eq__", _equal),
         (core.block_type, "__init__", _block_type),
         (core.block_type, "with_element_ty", _with_element_type),
@@ -71,6 +72,7 @@ def _digest(interpreter: Any, originals: list[Any]) -> str:
             core.builtin,
             core.constexpr,
             core.dtype,
+            core.is_builtin,
             core.tuple,
             semantic.computation_type_impl,
             semantic.scalar_constant,
@@ -276,17 +278,35 @@ def _patched(interpreter: Any, original: Callable[..., None]) -> Callable[..., N
     )
     checked = language.builtin(lambda: None).__code__
 
-    def patch(obj: Any, name: str, member: Any, builder: Any, scope: Any) -> None:
-        if getattr(member, "__code__", None) is not checked or builder is not semantic.builder:
-            original(obj, name, member, builder, scope)
-            return
+    @functools.cache
+    def form(member: Any) -> Callable[..., Any]:
         function = member.__wrapped__
 
         def called(*args: Any, **kwargs: Any) -> Any:
             kwargs["_semantic"] = semantic
             return function(*args, **kwargs)
 
-        scope.set_attr(obj, name, called)
+        return called
+
+    def patch(obj: Any, name: str, member: Any, builder: Any, scope: Any) -> None:
+        if getattr(member, "__code__", None) is not checked or builder is not semantic.builder:
+            original(obj, name, member, builder, scope)
+        else:
+            scope.set_attr(obj, name, form(member))
+
+    return patch
+
+
+def _patched_module(interpreter: Any, _: Callable[..., None]) -> Callable[..., None]:
+    """Return what replaces all functions of a module or class in a launch, found without a sorted list of all members."""
+    is_builtin = interpreter.tl.core.is_builtin
+
+    def patch(owner: Any, builder: Any, scope: Any) -> None:
+        places = owner.__mro__ if isinstance(owner, type) else (owner,)
+        for name in {name for place in places for name, member in vars(place).items() if is_builtin(member)}:
+            member = getattr(owner, name)
+            if is_builtin(member):
+                interpreter._patch_attr(owner, name, member, builder, scope)
 
     return patch
 

@@ -191,11 +191,11 @@ def _without_undefined(inputs: Inputs, allowed: Tolerances) -> Tolerances:
     of_upstream = _independent(inputs, infinite)
 
     def change(name: str, number: ErrorNumber) -> ErrorNumber:
-        undefined = number.value.isnan() & of_nan(name, number)
+        undefined = of_nan(name, number, number.value.isnan())
         if upstream and name in allowed.gradients:
             beside = _beside(inputs, table.result_specs[name], infinite).to(undefined.device)
             left_out = (number.value == 0) if name not in table.token_sums else number.value.isfinite()
-            undefined |= left_out & of_upstream(name, number) & beside
+            undefined |= of_upstream(name, number, left_out & beside)
         if not undefined.any():
             return number
         return ErrorNumber(number.value, torch.where(undefined, torch.inf, number.error), number.dtype)
@@ -203,32 +203,52 @@ def _without_undefined(inputs: Inputs, allowed: Tolerances) -> Tolerances:
     return allowed.map(change)
 
 
-def _independent(inputs: Inputs, places: Mapping[str, Tensor]) -> Callable[[str, ErrorNumber], Tensor]:
-    """Return a function that returns where a result does not depend on what stands at some places of the inputs."""
-    specs, results = inputs.case.table.argument_specs, []
-    for which in range(2) if places else ():
-        tensors = {name: _replaced(inputs.tensors[name], at, specs[name], which) for name, at in places.items()}
-        found = reference(derived(inputs, tensors))
-        results.append({**found.outputs, **found.gradients})
+_LARGE = 2.0**16
+"""The most that stands in place of what is not finite: a mask may add a larger number, and a kernel leave out that part."""
 
-    def independent(name: str, number: ErrorNumber) -> Tensor:
-        if not results:
-            return torch.ones_like(number.value, dtype=torch.bool)
-        one, other = (each[name] for each in results)
-        assert one is not None
-        assert other is not None
-        return (one == other) | (one.isnan() & other.isnan())
+
+def _independent(inputs: Inputs, places: Mapping[str, Tensor]) -> Callable[[str, ErrorNumber, Tensor], Tensor]:
+    """Return a function that returns where, among some elements, a result does not depend on certain places of the inputs.
+
+    It does not where it is the same with 1 there and with -0.5, and with numbers that are large beside the others, which a
+    saturated softmax needs, of both signs in turns, which what compares them needs.
+    """
+    specs, results = inputs.case.table.argument_specs, list[Mapping[str, Tensor | None]]()
+
+    def result(which: int) -> Mapping[str, Tensor | None]:
+        if which == len(results):
+            tensors = {name: _replaced(inputs.tensors[name], at, specs[name], which) for name, at in places.items()}
+            found = reference(derived(inputs, tensors))
+            results.append({**found.outputs, **found.gradients})
+        return results[which]
+
+    def independent(name: str, number: ErrorNumber, among: Tensor) -> Tensor:
+        for which in range(1, 4 if places else 0):
+            if not among.any():
+                break
+            one, other = result(which - 1)[name], result(which)[name]
+            assert one is not None
+            assert other is not None
+            among = among & ((one == other) | (one.isnan() & other.isnan())).to(among.device)
+        return among
 
     return independent
 
 
 def _replaced(tensor: Tensor | None, places: Tensor, spec: TensorSpec, which: int) -> Tensor:
-    """Return a tensor with one of two finite values at some places."""
+    """Return a tensor with finite values at some places."""
     assert tensor is not None
     possible = [
         value for value in (1.0, -0.5, 0.25, 3.0, *(spec.within or ())) if spec.may_be(value) and math.isfinite(value)
     ]
-    return torch.where(places, torch.tensor(possible[min(which, len(possible) - 1)], dtype=tensor.dtype), tensor)
+    if which < 2:
+        values = torch.tensor(possible[min(which, len(possible) - 1)], dtype=tensor.dtype)
+    else:
+        most = float(tensor.double().nan_to_num(0.0, 0.0, 0.0).abs().max())
+        large = min(2 * most + 1, _LARGE, torch.finfo(tensor.dtype).max)
+        signs = 1 - 2 * ((torch.arange(tensor.numel(), device=tensor.device).reshape(tensor.shape) + which) % 2)
+        values = (large * signs).clamp(*(spec.within or (None, large))).to(tensor.dtype)
+    return torch.where(places, values, tensor)
 
 
 def _beside(inputs: Inputs, gradient: TensorSpec, places: Mapping[str, Tensor]) -> Tensor:

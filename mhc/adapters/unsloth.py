@@ -64,7 +64,7 @@ def _module(name: str) -> Any:
 
 
 class _Own(torch.autograd.Function):
-    """What it is given, whose upstream gradient is a contiguous copy, which a kernel may overwrite."""
+    """Returns its argument, and passes the upstream gradient on as a contiguous copy, which a kernel may overwrite."""
 
     @staticmethod
     def forward(ctx: Any, y: Tensor) -> Tensor:

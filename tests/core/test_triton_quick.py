@@ -24,6 +24,7 @@ from tests.core.test_triton_interpreter import launched
 NAMES = [
     "_get_np_dtype",
     "_patch_attr",
+    "_patch_builtin",
     "__eq__",
     "__init__",
     "with_element_ty",

@@ -269,6 +269,12 @@ def test_a_nan_that_depends_on_no_nan_of_the_inputs_is_not_promised() -> None:
     assert classes(masked, {"x": {"literals": (((0, 1), math.nan),)}}, half=0.0) == ["y0: class"], "0 * NaN is left out"
     both = {"x": {"literals": (((1, 1), math.nan),)}, "mask": hidden}
     assert classes(masked, both) == ["y0: class"], "of both kinds, only the row with the NaN"
+    large: dict[str, Any] = {"kind": "alternating", "scale": 1024.0, "literals": (((0, 1), math.nan),)}
+    assert classes(masked, {"x": large}) == ["y0: class"], "a saturated row is the same for all numbers that are not large"
+    everywhere: dict[str, Any] = {"literals": tuple(((0, at), math.nan) for at in range(3))}
+    assert classes(masked, {"x": everywhere}) == ["y0: class"], "and one of equal numbers whatever they are"
+    least: dict[str, Any] = {"kind": "zero", "literals": (((0, 1), -1e9),)}
+    assert classes(masked, {"x": large, "mask": least}) == [], "a mask that adds a large number hides the NaN"
 
 
 def test_a_nan_that_is_swallowed_or_spread_is_found() -> None:

@@ -90,7 +90,7 @@ WAIVERS: Mapping[str, Mapping[str, str]] = {
         "order = sorted(range(tensor.dim()), [-key=tensor.stride, -]reverse=True)": "saves work: of fewer tensors it is known that they have no gaps, and elements are looked at",
         "if low < end and start [-<-]{+<=+} high and overlap(one, another)": "saves work: overlap says no where one extent ends at the other's begin",
         "if low [-<-]{+<=+} end and start < high and overlap(one, another)": "saves work: overlap says no where one extent ends at the other's begin",
-        "occupied = torch.zeros((max(high, end) - min(low, start)) // unit[-, dtype=torch.bool-])": "it takes four times the memory; ones and zeros are told apart all the same",
+        "occupied = torch.zeros((max(high, end) - min(low, start)) // unit[-, dtype=torch.bool-])": "floats in place of booleans take four times the memory, and hold the same",
     },
     "mhc/placement.py": {
         "_wait([tensor.device for tensor in (*there, *others) if [-not tensor.is_cpu-]{+True+}])": "it waits for a GPU only",

@@ -7,7 +7,7 @@ and indices are TileLang's `macros`. All sizes are dynamic and 64-bit. Products 
 dtype. Columns, rows and tokens past the last are zeros.
 
 What TileLang 0.1.8 asks of a script. Threads are bound by loops: under `T.launch_thread`, a buffer allocated outside
-`T.block` turns into a parameter of the kernel that nobody passes. threadIdx.y and .z are bound too, or the pass that places
+`T.block` becomes a parameter of the kernel that no call passes. threadIdx.y and .z are bound too, or the pass that places
 barriers fails ("indexing -1 on an array of size 2"). A macro's parameter renames the dynamic size that is passed to it.
 
 Sums. A share adds its columns of a chunk, then the chunks; the shares are added last. That is at most chunk / shares +

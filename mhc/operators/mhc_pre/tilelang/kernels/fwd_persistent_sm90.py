@@ -13,7 +13,7 @@ phi * gamma stays in registers, as two bfloat16 terms in the order of the tensor
 
 A share needs no fence and no counter: the last bit of each 32-bit word is a mark, 1, 0, 1, ... in the laps of the ring of
 shares, 0 before the first. A reader loads words again until all carry the mark of its lap; a sum loses at most an ulp of
-each share. Nobody overwrites what has not been read: a program sends tile j after its small outputs of tile j - 2 and its
+each share. No program overwrites what is still to be read: it sends tile j after its small outputs of tile j - 2 and its
 gates of tile j - 2, so after all had sent that one, so after all were done with tile j - 4; RING is far more. The programs
 wait for one another, so the launch is cooperative, and the grid's barrier comes once, after each has set its words to zero.
 
@@ -270,7 +270,7 @@ def resident(*, n: int, D: int, width: int, has_gamma: bool, slots: int, lag: in
                     gate_scale[0] = alpha[0]  # not in the loop: a load there waits behind those of the tiles
                     for j in T.serial(steps + 1):
                         if j < steps:
-                            # nobody sends a tile more than RING - 2 after what another still reads
+                            # no program sends a tile more than RING - 2 after one that another program still reads
                             T.mbarrier_wait_parity(written[j % 2], (j // 2) % 2 ^ 1)
                             T.mbarrier_wait_parity(summed[j % 2], (j // 2) % 2)
                             for p in T.unroll(TOKENS * PLACES // 128):
