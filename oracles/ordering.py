@@ -13,10 +13,12 @@ from dataclasses import replace
 from functools import partial
 
 from mhc.observation import Observation
-from mhc.oracles import determinism
+from mhc.oracles import determinism, pair
 from mhc.oracles.judge import agree
+from mhc.oracles.pair import Side
+from mhc.oracles.tolerances import Tolerances
 from mhc.oracles.trial import Gate, Plan, Run, Trial
-from mhc.oracles.verdict import Status, Verdict, not_applicable
+from mhc.oracles.verdict import Status, Verdict, failed, not_applicable
 from mhc.stream_order import new_stream
 from mhc.triton_lockstep import Order
 
@@ -61,6 +63,17 @@ def programs(order: Order, trial: Trial) -> Plan | list[Verdict]:
     return Plan(
         runs=[Run(label=label, inputs=trial.inputs, saved=trial.reference.saved, order=order)], judge=judge, probes=True
     )
+
+
+def races(allowed: Tolerances, first: Observation, again: Observation, moved: Observation, order: Order) -> list[Verdict]:
+    """Return a failure for each result that two runs agree on, and a third with its programs in another order does not."""
+    base, repeated, other = (Side(observation=one, allowed=allowed) for one in (first, again, moved))
+    why = f"with programs together, and {order.value}; a GPU promises no order"
+    return [
+        failed(NAME, two.subject, RACE, f"{two.message} {why}", ratio=two.ratio, locate=two.locate)
+        for one, two in zip(pair.judge(base, repeated), pair.judge(base, other), strict=True)
+        if one.status is Status.PASS and two.status is Status.FAIL
+    ]
 
 
 GATES = (

@@ -266,9 +266,9 @@ def sum_of_rows(x: Tensor) -> Tensor:
     return x.sum(0)
 
 
-def implementation(*, atomic: bool) -> Implementation:
+def implementation(*, atomic: bool, zeroed: bool = True) -> Implementation:
     def forward(x: Tensor) -> Tensor:
-        y = torch.zeros(x.shape[1])
+        y = torch.zeros(x.shape[1]) if zeroed else torch.ones(x.shape[1])
         add_rows[(x.shape[0],)](x.contiguous(), y, x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]), ATOMIC=atomic)
         return y
 
@@ -276,7 +276,7 @@ def implementation(*, atomic: bool) -> Implementation:
     return Implementation(name="sum", operator=sum_of_rows, forward=forward, env=env, dtypes=("float32",))
 
 
-RIGHT, RACY = implementation(atomic=True), implementation(atomic=False)
+RIGHT, RACY, WRONG = implementation(atomic=True), implementation(atomic=False), implementation(atomic=True, zeroed=False)
 CASE = default_case(operator=sum_of_rows.name, T=5, D=3, dtype="float32")
 
 
@@ -355,7 +355,10 @@ def test_what_fails_in_lockstep_is_judged_again(monkeypatch: pytest.MonkeyPatch,
     assert set(groups) == {(5, True)}
     assert found(judged(RACY)) == {("ordering", "y", "race")}
     monkeypatch.setattr(check_module, "IN_TURN", 4)
-    assert found(judged(RACY)) == {("bound", "y", "value")}
+    for once in (5, 4):
+        monkeypatch.setattr(check_module, "IN_TURN_ONCE", once)
+        assert found(judged(RACY)) == {("ordering", "y", "race")}, "too many for every gate; the order still shows"
+        assert found(judged(WRONG)) == {("bound", "y", "value")}, "other orders round otherwise"
     monkeypatch.setattr(np, "broadcast_to", None)  # whatever fails in lockstep only: programs run one by one
     assert found(judged(RIGHT)) == set()
     assert set(groups) == {(5, False)}

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from mhc.case import Case
 from mhc.fuzz.check.differential import RunningPeer, against
@@ -10,7 +11,7 @@ from mhc.fuzz.check.timing import Timing
 from mhc.implementation import Implementation
 from mhc.inputs import materialise
 from mhc.observation import Observation, observe
-from mhc.oracles import liveness, memory, refusal
+from mhc.oracles import liveness, memory, ordering, refusal
 from mhc.oracles.gates import GATES
 from mhc.oracles.judge import SIDE_EFFECT_GATES, judge, judge_without_reference, measured
 from mhc.oracles.tolerances import tolerances
@@ -19,9 +20,12 @@ from mhc.oracles.verdict import Status, Verdict, located, not_applicable
 from mhc.reference import reference
 from mhc.stream_order import new_stream
 from mhc.triton_interpreter import VARIABLE, in_lockstep
+from mhc.triton_lockstep import Order
 
 IN_TURN = 512
 """Programs of a case in Triton's interpreter that run one after the other in a few seconds."""
+IN_TURN_ONCE = 2048
+"""The same where only one run is made."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +62,8 @@ def check(
 
     In Triton's interpreter the programs of a launch run together, which is quicker, unless every gate is asked for. What
     fails there with at most `IN_TURN` programs is judged again with one program after the other, as the interpreter runs
-    them by itself: then the gate of ordering says whether that makes the difference. More would take a minute; where it is
-    made smaller, what fails is judged so.
+    them by itself: then the gate of ordering says whether that makes the difference. More would take a minute: only the
+    first run is made again, with up to `IN_TURN_ONCE` in turn, else from the last to the first.
 
     Args:
         clock: adds up the time, and is called before each call of the implementation.
@@ -75,9 +79,25 @@ def check(
     if depth is not Level.FULL and implementation.env.get(VARIABLE) == "1":
         with in_lockstep() as launched:
             together = judged()
-        if not together.failures or launched.programs > IN_TURN:
+            if together.failures and launched.programs > IN_TURN:
+                order = Order.IN_TURN if launched.programs <= IN_TURN_ONCE else Order.REVERSED
+                return _with_races(implementation, together, device, order)
+        if not together.failures:
             return together
     return judged()
+
+
+def _with_races(implementation: Implementation, judgement: Judgement, device: str, order: Order) -> Judgement:
+    """Return a failing judgement in lockstep; where values are others in another order, with that in place of what fails."""
+    inputs = materialise(judgement.case, device)
+    wanted = reference(inputs)
+    allowed = tolerances(inputs, wanted, declared=implementation.declared)
+    run = partial(Run, label=ordering.NAME, inputs=inputs, saved=wanted.saved)
+    first, again, moved = (rerun(implementation, run(order=one)) for one in (Order.TOGETHER, Order.TOGETHER, order))
+    races = ordering.races(allowed, first, again, moved, order)
+    if not races:
+        return judgement
+    return replace(judgement, verdicts=[one for one in judgement.verdicts if one.status is not Status.FAIL] + races)
 
 
 def _judged(
