@@ -20,7 +20,17 @@ from mhc.strategies.reach import ACTIVE, PERIOD, Reach, alike_sizes, model_sizes
 from mhc.strategies.regions import regions
 from mhc.strategies.schedules import schedules, tiles
 from mhc.strategies.shapes import TILES, Limit, plain_shapes
-from mhc.strategies.values import KINDS, MASKED, WHOLE_KINDS, exponents, maskable, one_hot, special_values
+from mhc.strategies.values import (
+    BELOW_1,
+    KINDS,
+    MASKED,
+    ONE_SIZE,
+    WHOLE_KINDS,
+    exponents,
+    maskable,
+    one_hot,
+    special_values,
+)
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 TRIES = 12
@@ -212,7 +222,10 @@ def _values(
     for at, spec in enumerate(present):
         scale = usual.get(spec.name, 0) + (exponent if spec.name in rescaled else 0)
         kinds = tuple(kind for kind in (KINDS if spec.floating else WHOLE_KINDS) if kind in spec.kinds)
-        tensors[spec.name] = Recipe(kind=draw(choice(kinds)), scale=2.0**scale if spec.floating else 1.0, seed=first + at)
+        kind = draw(choice(kinds))
+        below = kind in ONE_SIZE and spec in maskable(table) and draw(st.integers(0, 7)) == 7
+        size = 1.0 if not spec.floating else BELOW_1 * 2.0 ** (scale if not -2 < scale < 3 else 3) if below else 2.0**scale
+        tensors[spec.name] = Recipe(kind=kind, scale=size, seed=first + at)
     named = draw(choice((*(None,) * (2 * len(table.regimes) + 1), *table.regimes)))
     regime = Regime(tensors={}) if named is None else table.regimes[named]
     for name, (kind, least, most) in regime.tensors.items():

@@ -113,3 +113,10 @@ def test_a_line_of_json_has_a_verdict_and_null_for_what_is_not_finite() -> None:
 def test_nothing_is_measured_that_nobody_asked_for(depth: Level) -> None:
     verdicts = check(load("manual"), CASE, "cpu", depth).verdicts
     assert not [one for one in verdicts if one.errors is not None or one.status is Status.FAIL]
+
+
+def test_a_number_right_below_a_rounder_one_is_shown_so() -> None:
+    below = 8 * (1 - 2.0**-24)
+    recipe = replace(CASE.tensors["x"], kind="constant", scale=below, literals=(((0, 0, 0, 0), 2.0**-100), ((0, 0, 0, 1), INF)))
+    text = details(replace(CASE, tensors={**CASE.tensors, "x": recipe}))
+    assert "x: constant, scale 7.99999952, [0, 0, 0, 0] = 7.88861e-31, [0, 0, 0, 1] = inf;" in text

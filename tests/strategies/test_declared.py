@@ -1,5 +1,7 @@
 """What is drawn for operators that a function declares: sizes of models, stretched sizes, scales, regimes, relations."""
 
+import math
+
 import pytest
 import torch
 from hypothesis import given, seed
@@ -87,6 +89,14 @@ def test_zeros_meet_special_elements() -> None:
     found = [case.tensors for case in drawn(Reach.USUAL, 60, 1 << 12, "declared_merge")]
     sparse = [one["v"].kind == "sparse" for one in found if one["a"].literals]
     assert sum(sparse) / len(sparse) > 3 * sum(one["v"].kind == "sparse" for one in found) / len(found)
+
+
+def test_a_magnitude_is_sometimes_the_number_below_a_power_of_two() -> None:
+    """Its logarithm in float32 is a whole number, that of the power: a kernel that takes the floor has twice the scale."""
+    scales = [one.scale for case in drawn(Reach.USUAL, 60, 1 << 12, "declared_merge") for one in case.tensors.values()]
+    below = [torch.tensor(scale, dtype=torch.float64) for scale in scales if math.frexp(scale)[0] != 0.5]
+    assert 0.005 < len(below) / len(scales) < 0.05
+    assert all(one.float().log2().floor() == one.log2().floor() + 1 for one in below if one > 2.0**-126)
 
 
 @operator(x="[T, D]", D="K+rest", K=(1, 8), rest=(0, 50))

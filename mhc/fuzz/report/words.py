@@ -1,5 +1,6 @@
 """Text for people, from numbers and from what kernels say."""
 
+import math
 import shlex
 from pathlib import Path
 
@@ -97,10 +98,10 @@ def details(case: DrawnCase) -> str:
 def _recipe(recipe: Recipe) -> list[str]:
     """Return what of a recipe is not as in the simplest one, which is all zero and contiguous."""
     words = [] if recipe.kind == "zero" else [recipe.kind]
-    words += [f"scale {recipe.scale:g}"] if recipe.scale != 1 else []
+    words += [f"scale {_number(recipe.scale)}"] if recipe.scale != 1 else []
     words += [f"{name} {getattr(recipe, name)}" for name in ("period", "rows") if getattr(recipe, name)]
     for index, value in recipe.literals[:_LITERALS]:
-        words.append(f"[{', '.join(map(str, index))}] = {value:g}")
+        words.append(f"[{', '.join(map(str, index))}] = {_number(value)}")
     if len(recipe.literals) > _LITERALS:
         words.append(plural(len(recipe.literals) - _LITERALS, "other literal"))
     layout = recipe.layout
@@ -109,6 +110,13 @@ def _recipe(recipe: Recipe) -> list[str]:
         if value != getattr(CONTIGUOUS, name):
             words.append(f"{name} ({', '.join(map(str, value))})" if isinstance(value, tuple) else f"{name} {value}")
     return words
+
+
+def _number(value: float) -> str:
+    """Return six digits of a number; nine where six make a rounder one of it, as of 3.99999976."""
+    text = f"{value:g}"
+    digits = text.partition("e")[0].replace(".", "").lstrip("-0")
+    return text if not math.isfinite(value) or float(text) == value or len(digits) == 6 else f"{value:.9g}"
 
 
 def replay_command(path: Path, device: str = "cpu", spec: str | None = None, against: str | None = None) -> str:
