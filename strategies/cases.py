@@ -223,7 +223,7 @@ def _values(
         scale = usual.get(spec.name, 0) + (exponent if spec.name in rescaled else 0)
         kinds = tuple(kind for kind in (KINDS if spec.floating else WHOLE_KINDS) if kind in spec.kinds)
         kind = draw(choice(kinds))
-        below = kind in ONE_SIZE and spec in maskable(table) and draw(st.integers(0, 7)) == 7
+        below = kind in ONE_SIZE and spec in maskable(table) and draw(st.integers(0, 3)) == 3
         size = 1.0 if not spec.floating else BELOW_1 * 2.0 ** (scale if not -2 < scale < 3 else 3) if below else 2.0**scale
         tensors[spec.name] = Recipe(kind=kind, scale=size, seed=first + at)
     named = draw(choice((*(None,) * (2 * len(table.regimes) + 1), *table.regimes)))
