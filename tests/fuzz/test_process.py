@@ -455,6 +455,28 @@ def test_an_end_with_the_server_blames_no_case(tmp_path: Path) -> None:
         again.kill()
 
 
+def test_a_crash_ends_a_process_by_its_own_signal_whatever_a_library_has_installed_for_that(tmp_path: Path) -> None:
+    """TVM's handler allocates memory, and often ends the process by SIGABRT instead."""
+    file = tmp_path / "handles.py"
+    file.write_text(
+        "import os\nimport signal\n\nfrom dataclasses import replace\n\nfrom mhc import load\n\n\n"
+        "signal.signal(signal.SIGSEGV, lambda *_: os.abort())\n\n\n"
+        "def crash(*_, **__):\n    os.kill(os.getpid(), signal.SIGSEGV)\n\n\n"
+        'IMPL = replace(load("manual"), name="mine", forward=crash, backward=None)\n'
+    )
+    before = signal.getsignal(signal.SIGSEGV)
+    implementation = load(f"{file}:IMPL")
+    signal.signal(signal.SIGSEGV, before)  # the worker loads it for itself
+    log = tmp_path / "log"
+    client = WorkerClient(f"{file}:IMPL", implementation, "cpu", log=log)
+    try:
+        client.start(default_case(), Level.PLAIN)
+        assert [one.symptom for one in client.finish()] == ["SIGSEGV"]
+    finally:
+        client.stop()
+    assert "Segmentation fault" in log.read_text(encoding="utf-8")
+
+
 def test_the_end_of_a_reference_is_no_finding_of_a_kernel_that_was_never_called(tmp_path: Path) -> None:
     file = tmp_path / "ends.py"
     file.write_text(

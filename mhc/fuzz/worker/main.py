@@ -56,11 +56,13 @@ def serve(
         implementation = load_tested(spec)
         if isinstance(implementation, ProgramTarget):
             implementation.enter()
+            implementation.release()  # imports the compiler
         elif device == "cuda" and importlib.util.find_spec("triton") is not None:
             count_triton()
     except BaseException as error:  # the parent reports it
         send(Fault.of(error))
         return
+    _write_stack_at_end()
     programs = Programs(spec, send)
     located = Counter[tuple[str, ...]]()
     running = start_peers(peers, device, bare, send, serve)
@@ -123,7 +125,7 @@ def _detach(log: str | None, connection: Connection) -> int | None:
         os.dup2(handle, 1)
         os.dup2(handle, 2)
         os.close(handle)
-    faulthandler.enable(sys.stderr)
+    _write_stack_at_end()
     if sys.platform == "linux":  # also where a kernel loops and never lets another thread run
         import ctypes  # noqa: PLC0415
 
@@ -135,6 +137,16 @@ def _detach(log: str | None, connection: Connection) -> int | None:
     stacks = os.memfd_create("stacks")
     faulthandler.register(STACKS, file=stacks, all_threads=True)
     return stacks
+
+
+def _write_stack_at_end() -> None:
+    """Write where the process is when a signal ends it, in the place of what TVM does then.
+
+    TVM allocates memory there, so that the same crash ends a process now by SIGSEGV and now by SIGABRT.
+    """
+    faulthandler.disable()
+    signal.signal(signal.SIGSEGV, signal.SIG_DFL)
+    faulthandler.enable(sys.stderr)
 
 
 def _keep_only(connection: Connection) -> None:
