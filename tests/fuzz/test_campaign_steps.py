@@ -105,6 +105,34 @@ def test_the_case_in_hand_is_to_blame_for_an_end_and_the_round_goes_on_behind_it
     assert ("mine", "SIGSEGV", 1) in [tuple(row) for row in ran.store.table("restarts")]
 
 
+def test_what_was_begun_together_with_the_case_that_ends_the_process_is_begun_again(tmp_path: Path) -> None:
+    """As programs are, which are all lowered before the first of them runs."""
+    two, one = frozenset({0, 1}), frozenset({0})
+
+    def answer(request: Round) -> list[Any]:
+        numbers = sorted({*request.again, *range(request.skip, request.count)})
+        begun = [Begun(case=CASE.json, number=number) for number in numbers]
+        if request.skip == 0:
+            return [Ready(), *begun[:3], liveness.died("SIGFPE")]  # in lowering the third
+        if request.again == two:
+            told = [Begun(case=CASE.json, number=0), liveness.died("SIGFPE")]
+            return [Ready(), *begun, Begun(case=CASE.json, number=1), Checked(case=CASE.json), *told]  # the first runs
+        return [Ready(), *begun, *(message for one in begun for message in (one, Checked(case=CASE.json))), Done()]
+
+    place = FakeExecutor(answer)
+    ran = campaign(place, tmp_path, Budget(cases=5))
+    ran.run()
+    rest = frozenset({3, 4})
+    assert [(one.skip, one.again) for one in place.asked] == [(0, frozenset()), (3, two), (5, rest)]
+    assert (ran.cases, ran.store.counts()["mine"]["checked"], len(ran.faults)) == (5, 5, 0)
+    place = FakeExecutor(lambda request: [Ready(), liveness.died("SIGFPE")] if len(place.asked) < 3 else healthy(request))
+    ran = campaign(place, tmp_path, Budget(cases=9))
+    ran._planner._waiting["mine"].append(Round(seed=3, count=5, skip=5, again=one))
+    ran._hand_out()
+    assert ran._planner.left("mine") == 3, "the one that is begun again is under way"
+    ran.pool.stop()
+
+
 def test_a_failing_case_does_not_end_its_round(tmp_path: Path) -> None:
     place = FakeExecutor(functools.partial(healthy, findings=(WRONG,)))
     told: list[Finding] = []
@@ -407,7 +435,7 @@ def test_cases_on_their_way_count(tmp_path: Path) -> None:
     assert ran._planner.left("mine") == 0
     assert ran._open() == []
     first = ran.pool.busy()[0]
-    first.begun, first.case = 4, CASE.json
+    first.begun, first.case, first.open = 4, CASE.json, {3}
     assert ran._planner.left("mine") == 25 - (10 - 4 + 1) - 15
     first.request = Minimise(finding=WRONG, checks=1, seconds=1.0)
     assert ran._planner.left("mine") == 25 - 15, "minimising has no cases on their way"

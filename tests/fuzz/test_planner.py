@@ -76,6 +76,17 @@ def test_the_rest_of_a_round_is_kept_behind_its_case_in_hand(tmp_path: Path) -> 
     assert one.open(NAMES) == ["yours"]
 
 
+def test_what_was_begun_with_the_case_in_hand_and_not_judged_is_kept_too(tmp_path: Path) -> None:
+    one = planner(tmp_path)
+    _, request = one.next(["mine"])
+    ended = replace(slot(request, begun=request.count), case=CASE.json, at=5, open={2, 5, 7})
+    one.interrupted(ended, novel=False)
+    rest = replace(request, skip=request.count, again=frozenset({2, 7}))
+    assert one.next(["mine"]) == ("mine", rest)
+    one.interrupted(replace(ended, case=None, open={2}), novel=False)
+    assert one.next(["mine"]) == ("mine", replace(rest, again=frozenset({2})))
+
+
 def test_how_a_round_ended_is_told_to_the_scheduler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told = list[tuple[str, float, bool, bool]]()
     one = planner(tmp_path)
@@ -192,6 +203,16 @@ def test_only_usual_rounds_are_of_one_program_and_they_keep_within_its_elements(
     guided = [at for at, request in enumerate(rounds, 1) if request.rare is not None]
     assert guided
     assert all(at % 4 == 0 and rounds[at - 1].count == 50 for at in guided)
+
+
+def test_programs_have_no_guided_rounds(tmp_path: Path) -> None:
+    """What a worker draws of programs does not depend on what is rare, and what is left of a guided round is not kept."""
+    target = TARGETS["tilelang-to-c"]
+    named = Subject(spec=target.name, implementation=target)
+    options: dict[str, Any] = {"seed": 0, "max_elements": 64, "largest": None, "device": "cpu", "memory": 1e9}
+    one = Planner([named], Store.create(tmp_path / "run.db"), float("inf"), lambda name: 0, **options)
+    rounds = [one.next([target.name])[1] for _ in range(9)]
+    assert {(request.rare, request.count - request.skip) for request in rounds} == {(None, 10)}
 
 
 def test_what_is_rare_is_looked_for_as_the_store_counts_it(tmp_path: Path) -> None:

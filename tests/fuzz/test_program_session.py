@@ -97,6 +97,8 @@ def test_the_same_seed_draws_the_same_programs_and_skip_leaves_the_first_out() -
     numbered = {one.number: one.case for one in everything if isinstance(one, Begun)}
     again = {one.number: one.case for one in rest if isinstance(one, Begun)}
     assert again == {number: case for number, case in numbered.items() if number >= 4}
+    rest = answers(compiler(right), Round(seed=3, count=10, skip=10, again=frozenset(numbered)))
+    assert {one.number: one.case for one in rest if isinstance(one, Begun)} == numbered
 
 
 def test_a_wrong_result_is_minimised_and_what_contains_it_is_mostly_left_out() -> None:

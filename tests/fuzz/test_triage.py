@@ -107,3 +107,7 @@ def test_findings_on_minimal_programs_are_told_by_compiler_in_later_legs_too(tmp
         (found,) = told.programs("tilelang-to-c")
         assert (found.fingerprint, found.case) == (minimal.fingerprint, PROGRAM)
         assert told.programs("mine") == ()
+    one.minimal(other, replace(other, reduction=small), 4.0)
+    assert [found.fingerprint.subject for found in one.programs("tilelang-to-c")] == ["+", "%"], "beside the rounds too"
+    one.minimal(WRONG, replace(WRONG, reduction=small), 5.0)
+    assert one.programs("mine") == ()

@@ -266,7 +266,7 @@ class Campaign:
     def _under_way(self, name: str) -> int:
         """Return the cases on an implementation that busy slots may still judge."""
         return sum(
-            slot.request.count - slot.begun + (slot.case is not None)
+            slot.request.count - slot.begun + len(slot.open)
             for slot in self.pool.busy()
             if slot.name == name and isinstance(slot.request, Round)
         )

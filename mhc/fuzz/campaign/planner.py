@@ -123,7 +123,8 @@ class Planner:
         if plan.like is None and not plan.fresh and count <= ROUND:
             skip = skip or (SIMPLEST[count >= ROUND] if (name, reach) in self._free else 0)
             self._free.add((name, reach))
-        guided = reach is Reach.USUAL and not plan.opening and self._rounds[name] % _GUIDED_EVERY == 0
+        guided = name not in self._of_programs and reach is Reach.USUAL and not plan.opening
+        guided &= self._rounds[name] % _GUIDED_EVERY == 0
         if guided and self._limit == float("inf"):
             rare = frozenset(label for label, n in self._regions[name].items() if n <= _RARE)
             count, skip = 5 * ROUND, plan.skip
@@ -176,11 +177,13 @@ class Planner:
             self._scheduler.done(slot.name, time.monotonic() - slot.since, novel=novel, crashed=crashed)
 
     def interrupted(self, slot: Slot, *, novel: bool, crashed: bool = False) -> None:
-        """Record that the process of a slot's round ended; the rest of the round, behind the case in hand, is kept."""
+        """Record that the process of a slot's round ended; the rest of the round, without the case in hand, is kept."""
         self.ended(slot, novel=novel, crashed=crashed)
         request = slot.request
-        if isinstance(request, Round) and slot.begun < request.count and request.rare is None:
-            self._waiting[slot.name].append(replace(request, skip=slot.begun))
+        if isinstance(request, Round) and request.rare is None:
+            again = frozenset(slot.open - {slot.at} if slot.case is not None else slot.open)
+            if again or slot.begun < request.count:
+                self._waiting[slot.name].append(replace(request, skip=slot.begun, again=again))
 
 
 def counted(counts: Mapping[str, Any]) -> int:

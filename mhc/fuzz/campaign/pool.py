@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mhc.fuzz.executors.local import Executor, RunningWork, Specs
 from mhc.fuzz.worker.protocol import Minimise, Round
@@ -18,7 +18,8 @@ class Slot:
     Attributes:
         name, request, since: the implementation, the work, and the monotonic time when it was handed out.
         begun: cases of the round that were begun, those skipped included. novel: it yielded something new.
-        case: the case in hand. last: the one that was judged last in this round.
+        case: the case in hand, and `at` its number. last: the one that was judged last in this round.
+        open: numbers of cases below `begun` that are to be judged: the one in hand, and programs that are lowered with it.
     """
 
     number: int
@@ -29,6 +30,8 @@ class Slot:
     begun: int = 0
     novel: bool = False
     case: str | None = None
+    at: int = 0
+    open: set[int] = field(default_factory=set)
     last: str | None = None
 
 
@@ -111,6 +114,7 @@ class Pool:
             process = self.executor.start(number, name)
         process.send(request)
         slot = Slot(number=number, process=process, name=name, request=request, since=since, begun=request.skip)
+        slot.open |= request.again
         self._slots[number] = slot
 
     def release(self, slot: Slot) -> None:

@@ -81,7 +81,8 @@ class Results:
                 self._planner.started(name, seconds)
                 self._store.count(name, "starting", seconds)
             case Begun():
-                slot.case, slot.begun = message.case, message.number + 1
+                slot.case, slot.at, slot.begun = message.case, message.number, max(slot.begun, message.number + 1)
+                slot.open.add(message.number)
                 self._store.begin(slot.number, name, message.case, self._now())
             case Checked():
                 self._count(slot, message)
@@ -93,7 +94,8 @@ class Results:
             case Done():
                 self._store.count(name, "drawing", message.drawing)
                 self._planner.ended(slot, novel=slot.novel)
-                empty = isinstance(slot.request, Round) and slot.begun == slot.request.skip
+                request = slot.request
+                empty = isinstance(request, Round) and slot.begun == request.skip and not request.again
                 if empty and not message.left_out and not message.lost:
                     self._trouble(name, "a round had no case in it")
                 if message.lost:
@@ -114,6 +116,7 @@ class Results:
         self._store.end(slot.number, name, checked, self._now())
         self._backoff.judged(name)
         slot.last, slot.case = checked.case, None
+        slot.open.discard(slot.at)
         slot.novel |= self._planner.learn(name, slot.request, checked)
         slot.novel |= self._triage.add(checked.findings, self._now())
 

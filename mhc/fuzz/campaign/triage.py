@@ -73,6 +73,8 @@ class Triage:
         """
         if found.fingerprint == drawn.fingerprint:
             self._store.keep(found.fingerprint.id, found.document, "minimal", at)
+            if _is_minimal_program(found):
+                self._programs[found.fingerprint.id] = found
             self._on_minimal(found)
             return
         gone = drawn.fingerprint.id

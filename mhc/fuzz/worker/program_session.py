@@ -78,7 +78,7 @@ class Programs:
             self._found.keep(before)
         began = time.perf_counter()
         found = drawn(_strategy(target), request.count, request.seed)
-        wanted = {number: one for number, one in enumerate(found) if number >= request.skip}
+        wanted = {number: one for number, one in enumerate(found) if number >= request.skip or number in request.again}
         drawing = time.perf_counter() - began
         lowered: dict[int, str] = {}
         left_out = 0

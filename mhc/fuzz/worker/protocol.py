@@ -39,6 +39,7 @@ class Round:
     Attributes:
         seed: of the round; the same seed draws the same cases.
         count: cases to draw at most. skip: how many of them are only drawn, since they ran before.
+        again: those of them that are judged all the same: they were begun, and then another one ended the process.
         rare: labels of regions to look for; with them a round is longer and guided.
         reach: how far sizes reach.
         like: JSON of a case; those of the round differ from it in nothing that compiled programs depend on, except tokens.
@@ -51,6 +52,7 @@ class Round:
     seed: int
     count: int
     skip: int = 0
+    again: frozenset[int] = frozenset()
     max_elements: int = 1 << 15
     rare: frozenset[str] | None = None
     like: str | None = None
