@@ -399,6 +399,8 @@ class Expressions(Indices):
         a = self._operand(before, depth - 1)
         if before == dtype:
             return a
+        if before in grammar.FLOATS and dtype in grammar.INTEGERS and not a.fraction:  # else nothing is rounded
+            a = self._part(a, before)
         if dtype in grammar.FLOATS or before in grammar.FLOATS:
             fraction = a.fraction if dtype in grammar.FLOATS else 0
             fits = self._fits(a.low, a.high, dtype) == (a.low, a.high) and fraction <= _MOST_FRACTION.get(dtype, 0)

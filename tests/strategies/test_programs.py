@@ -116,9 +116,19 @@ def sum_compared(one: object) -> bool:
     return isinstance(one, Binary) and one.op in grammar.COMPARISONS and isinstance(one.a, Binary) and one.a.op == "+"
 
 
+def rounded(one: object) -> bool:
+    """Return whether a float with a fraction is cast to an integer."""
+    return isinstance(one, Cast) and one.dtype in grammar.INTEGERS and isinstance(one.a, Binary) and one.a.op == "/"
+
+
+def past_32_bits(one: object) -> bool:
+    return times(one) and abs(one.b.value) > 1 << 32  # type: ignore[attr-defined]
+
+
 def test_what_rewritings_look_for_is_drawn() -> None:
     found = [node for program in drawn(400) for node in walk(program)]
-    for shape, least in ((ladder, 10), (narrowed, 20), (in_rows, 30), (sum_compared, 10)):
+    wanted = (ladder, 10), (narrowed, 20), (in_rows, 30), (sum_compared, 10), (rounded, 10), (past_32_bits, 3)
+    for shape, least in wanted:
         assert sum(map(shape, found)) >= least, shape.__name__
 
 
