@@ -228,8 +228,8 @@ def _values(
         tensors[spec.name] = Recipe(kind=kind, scale=size, seed=first + at)
     named = draw(choice((*(None,) * (2 * len(table.regimes) + 1), *table.regimes)))
     regime = Regime(tensors={}) if named is None else table.regimes[named]
-    for name, (kind, least, most) in regime.tensors.items():
-        tensors[name] = replace(tensors[name], kind=kind or tensors[name].kind, scale=2.0 ** draw(st.integers(least, most)))
+    for name, (other, least, most) in regime.tensors.items():
+        tensors[name] = replace(tensors[name], kind=other or tensors[name].kind, scale=2.0 ** draw(st.integers(least, most)))
     upstream = [spec.name for spec in table.upstream]
     match draw(choice(UPSTREAM)) if upstream else "as drawn":
         case "one of them":

@@ -25,7 +25,7 @@ KINDS = (
 ONE_SIZE = ("constant", "sign", "alternating")
 """Kinds whose elements have one magnitude, the scale."""
 BELOW_1 = 1 - 2.0**-24
-"""The number right below 1 in float32. The logarithm of 2^k times it, to base 2, is k in float32 for k > 2 and for k < -1."""
+"""The number right below 1 in float32. The logarithm of 2^k times it, to base 2, rounds to k for k > 2 and for k < -1."""
 WHOLE_KINDS = (
     *("constant", "zero", "ascending", "row_constant", "sentinel", *("uniform",) * 5, *("repeated", "ends", "blocks") * 2),
     *("prefix", "suffix", "consecutive", "multiples"),

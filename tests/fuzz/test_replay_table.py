@@ -116,7 +116,7 @@ def test_nothing_is_measured_that_nobody_asked_for(depth: Level) -> None:
 
 
 def test_a_number_right_below_a_rounder_one_is_shown_so() -> None:
-    below = 8 * (1 - 2.0**-24)
-    recipe = replace(CASE.tensors["x"], kind="constant", scale=below, literals=(((0, 0, 0, 0), 2.0**-100), ((0, 0, 0, 1), INF)))
+    below, elements = 8 * (1 - 2.0**-24), (((0, 0, 0, 0), 2.0**-100), ((0, 0, 0, 1), INF))
+    recipe = replace(CASE.tensors["x"], kind="constant", scale=below, literals=elements)
     text = details(replace(CASE, tensors={**CASE.tensors, "x": recipe}))
     assert "x: constant, scale 7.99999952, [0, 0, 0, 0] = 7.88861e-31, [0, 0, 0, 1] = inf;" in text
