@@ -30,12 +30,13 @@ from mhc.oracles.bounds.sampled_number import sampled_deviations
 from mhc.oracles.nonfinite import as_float64
 from mhc.oracles.tolerances import Tolerances, arguments_of, chosen_rows, expand_number, names_of_results, read_formula
 from mhc.oracles.trial import Gate, Plan, Run, Trial, results
-from mhc.oracles.verdict import Verdict, describe, failed, largest, not_applicable, passed
+from mhc.oracles.verdict import Status, Verdict, describe, failed, largest, not_applicable, passed
 from mhc.reference import Reference, condensed, reference, widen
 
 NAME = "precision"
 LABEL = "short sums at model scale"
 SYMPTOM = "imprecise"
+_OWN = "on inputs of the gate's own: normal values at a model's scale, default scalars"
 
 TERMS = 8
 """Nonzero terms of a sum, about: enough for a sum, too few to hide the precision of its factors."""
@@ -62,7 +63,8 @@ def plan(trial: Trial) -> Plan | list[Verdict]:
         for name, got in results(observed[LABEL]).items():
             if got is not None and name in numbers:
                 rows = got if few is None else few.take(got, trial.case.table.result_specs[name])
-                verdicts.append(judge_tensor(name, rows, numbers[name]))
+                one = judge_tensor(name, rows, numbers[name])
+                verdicts.append(replace(one, message=f"{one.message} {_OWN}") if one.status is Status.FAIL else one)
         return verdicts
 
     return Plan(runs=[Run(label=LABEL, inputs=inputs, saved=wanted.saved)], judge=judge)

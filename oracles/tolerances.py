@@ -19,7 +19,7 @@ from mhc.operator import STORAGE_DTYPES, Operator, Role, TensorSpec, accumulatio
 from mhc.oracles.bounds.error_number import ErrorNumber
 from mhc.oracles.bounds.mask import Mask
 from mhc.oracles.bounds.reading import read, with_factors
-from mhc.oracles.bounds.rounding import all_finite, scalar, unit_roundoff
+from mhc.oracles.bounds.rounding import all_finite, half_subnormal, scalar, unit_roundoff
 from mhc.oracles.bounds.sampled_number import sampled
 from mhc.reference import Reference, condensed, judging_device, reference, widen
 
@@ -76,7 +76,7 @@ def tolerances(
     own = 1 + unit_roundoff(torch.float64) / unit_roundoff(accumulation_dtype(storage))
 
     allowed = read.map(lambda _, one: ErrorNumber(one.value, one.error * scalar(own), one.dtype, finite=one.finite))
-    gradients = _infinite_upstream(inputs, _common_factors(inputs, allowed.gradients))
+    gradients = _infinite_upstream(inputs, _common_factors(inputs, _underflows(inputs, allowed.gradients)))
     allowed = _without_undefined(inputs if few is None else few.inputs, replace(allowed, gradients=gradients))
     if few is not None:
         allowed = allowed.map(lambda name, one: expand_number(few, one, specs[name]))
@@ -147,6 +147,26 @@ def _common_factors(inputs: Inputs, gradients: Mapping[str, ErrorNumber]) -> Map
         name: ErrorNumber(one.value, torch.where(one.value.isnan(), torch.inf, one.error), one.dtype)
         if name in table.token_sums
         else one
+        for name, one in gradients.items()
+    }
+
+
+def _underflows(inputs: Inputs, gradients: Mapping[str, ErrorNumber]) -> Mapping[str, ErrorNumber]:
+    """Return a plain function's gradients with room for an underflow before the upstream gradient is multiplied.
+
+    A loss that computes its gradient in the forward multiplies last; the reference multiplies first.
+    """
+    table = inputs.case.table
+    upstream = [inputs.tensors.get(f"d{spec.name}") for spec in table.outputs]
+    if table.function is None or not gradients:
+        return gradients
+    most = max(
+        (float(one.double().abs().nan_to_num(0.0, 0.0).max()) for one in upstream if one is not None and one.numel()),
+        default=0.0,
+    )
+    lost = most * half_subnormal(accumulation_dtype(STORAGE_DTYPES[inputs.case.dtype]))
+    return {
+        name: ErrorNumber(one.value, torch.where(one.error > 0, one.error + lost, one.error), one.dtype, finite=one.finite)
         for name, one in gradients.items()
     }
 

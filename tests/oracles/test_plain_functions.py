@@ -329,3 +329,25 @@ def test_a_gradient_of_an_ignored_token_may_be_multiplied_by_its_0(leaks: bool, 
     assert [f"{one.subject}: {one.symptom}" for one in judge(seen, allowed) if one.status is Status.FAIL] == wanted
     assert allowed.gradients["dx"].error.isinf().tolist() == [[False] * 2, [True] * 2, [False] * 2]
     assert allowed.gradients["dw"].error.isinf().all()
+
+
+@operator(x="[T] float32", T=(1, 9))
+def small_loss(x: Tensor) -> Tensor:
+    return 0.75 * torch.nn.functional.softplus(x) * torch.sigmoid(x) ** 1.5 / 26
+
+
+@pytest.mark.parametrize(("factor", "fails"), [(1.0, []), (4.0, ["dx: value"])])
+def test_a_derivative_may_underflow_before_the_upstream_gradient_is_multiplied(factor: float, fails: list[str]) -> None:
+    """As in a loss that computes its gradient in the forward: of subnormal numbers half of one is lost, times dy."""
+
+    def backward(x: Tensor, dy: Tensor) -> Tensor:
+        wide = x.double().requires_grad_()
+        (derivative,) = torch.autograd.grad(small_loss.forward(wide)[0].sum(), wide)
+        return factor * derivative.float() * dy
+
+    mine = Implementation(name="mine", operator=small_loss, forward=lambda x: small_loss.forward(x)[0], backward=backward)
+    case = with_tensor(default_case(operator="small_loss", dtype="float32", T=2), "dy", kind="constant", scale=1024.0)
+    inputs = materialise(with_tensor(case, "x", kind="constant", scale=-40.25))
+    wanted = reference(inputs)
+    verdicts = judge(observe(mine, inputs, wanted.saved), tolerances(inputs, wanted))
+    assert [f"{one.subject}: {one.symptom}" for one in verdicts if one.status is Status.FAIL] == fails
