@@ -155,7 +155,7 @@ class Expressions(Indices):
         how = self.pick("cast", "+", "*", "<<") if dtype in grammar.UNSIGNED else self.pick("cast", "<<")
         a, b = Const(self.pick(1, 3, most // 2, most), dtype), Const(self.pick(1, 2, most // 2 + 1), dtype)
         if how == "cast":
-            before = "int32" if bits_of(dtype) < bits_of("int32") else "int64"
+            before = "int64" if bits_of(dtype) >= bits_of("int32") and dtype != "int64" else "int32"
             value = self.pick(most + 1, most + 45, 2 * most + 3, least - 1)
             if not range_of(before)[0] <= value <= range_of(before)[1]:
                 value = self.pick(-1, 1)
