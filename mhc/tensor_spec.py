@@ -124,9 +124,13 @@ class TensorSpec:
         """Return a recipe of its usual kind."""
         return Recipe(kind="normal" if self.floating else "uniform", seed=seed)
 
+    def present(self, sizes: Mapping[str, int]) -> list[str]:
+        """Return the symbol of each axis for given symbol sizes."""
+        return [one for one in self.symbols if one in sizes or one.isdigit()]
+
     def shape(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
         """Return the shape for given symbol sizes; a symbol of digits is that number, one without a size has no axis."""
-        return tuple([sizes[one] if one in sizes else int(one) for one in self.symbols if one in sizes or one.isdigit()])
+        return tuple([sizes[one] if one in sizes else int(one) for one in self.present(sizes)])
 
     def dtype(self, storage: torch.dtype) -> torch.dtype:
         """Return the dtype in a case of a storage dtype."""

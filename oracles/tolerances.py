@@ -156,14 +156,9 @@ def _underflows(inputs: Inputs, gradients: Mapping[str, ErrorNumber]) -> Mapping
 
     A loss that computes its gradient in the forward multiplies last; the reference multiplies first.
     """
-    table = inputs.case.table
-    upstream = [inputs.tensors.get(f"d{spec.name}") for spec in table.outputs]
-    if table.function is None or not gradients:
+    if inputs.case.table.function is None or not gradients:
         return gradients
-    most = max(
-        (float(one.double().abs().nan_to_num(0.0, 0.0).max()) for one in upstream if one is not None and one.numel()),
-        default=0.0,
-    )
+    most = max(map(_largest, _upstream(inputs)), default=0.0)
     lost = most * half_subnormal(accumulation_dtype(STORAGE_DTYPES[inputs.case.dtype]))
     return {
         name: ErrorNumber(one.value, torch.where(one.error > 0, one.error + lost, one.error), one.dtype, finite=one.finite)
@@ -176,14 +171,23 @@ def _infinite_upstream(inputs: Inputs, gradients: Mapping[str, ErrorNumber]) -> 
 
     The upstream gradient is a factor of each term: inf * (a - b) is infinite, inf * a - inf * b is NaN.
     """
-    table = inputs.case.table
-    upstream = [inputs.tensors.get(f"d{spec.name}") for spec in table.outputs]
-    if table.function is None or not any(one is not None and bool(one.isinf().any()) for one in upstream):
+    if inputs.case.table.function is None or not any(bool(one.isinf().any()) for one in _upstream(inputs)):
         return gradients
     return {
         name: ErrorNumber(one.value, torch.where(one.value.isfinite(), one.error, torch.inf), one.dtype)
         for name, one in gradients.items()
     }
+
+
+def _upstream(inputs: Inputs) -> list[Tensor]:
+    """Return the upstream gradients that are given."""
+    given = [inputs.tensors.get(f"d{spec.name}") for spec in inputs.case.table.outputs]
+    return [one for one in given if one is not None]
+
+
+def _largest(tensor: Tensor) -> float:
+    """Return the largest magnitude of the finite elements; 0 where there are none."""
+    return float(tensor.double().nan_to_num(0.0, 0.0, 0.0).abs().max()) if tensor.numel() else 0.0
 
 
 def _without_undefined(inputs: Inputs, allowed: Tolerances) -> Tolerances:
@@ -264,8 +268,7 @@ def _replaced(tensor: Tensor | None, places: Tensor, spec: TensorSpec, which: in
     if which < 2:
         values = torch.tensor(possible[min(which, len(possible) - 1)], dtype=tensor.dtype)
     else:
-        most = float(tensor.double().nan_to_num(0.0, 0.0, 0.0).abs().max())
-        large = min(2 * most + 1, _LARGE, torch.finfo(tensor.dtype).max)
+        large = min(2 * _largest(tensor) + 1, _LARGE, torch.finfo(tensor.dtype).max)
         signs = 1 - 2 * ((torch.arange(tensor.numel(), device=tensor.device).reshape(tensor.shape) + which) % 2)
         values = (large * signs).clamp(*(spec.within or (None, large))).to(tensor.dtype)
     return torch.where(places, values, tensor)

@@ -218,13 +218,14 @@ def _values(
     names = [spec.name for spec in present if spec.floating]
     rescaled = draw(choice((*((),) * len(names), *((name,) for name in names), tuple(names))))
     exponent = draw(exponents()) if rescaled else 0
-    tensors = {}
+    tensors, declared = {}, maskable(table)
     for at, spec in enumerate(present):
         scale = usual.get(spec.name, 0) + (exponent if spec.name in rescaled else 0)
         kinds = tuple(kind for kind in (KINDS if spec.floating else WHOLE_KINDS) if kind in spec.kinds)
         kind = draw(choice(kinds))
-        below = kind in ONE_SIZE and spec in maskable(table) and draw(st.integers(0, 3)) == 3
-        size = 1.0 if not spec.floating else BELOW_1 * 2.0 ** (scale if not -2 < scale < 3 else 3) if below else 2.0**scale
+        size = 2.0**scale if spec.floating else 1.0
+        if kind in ONE_SIZE and spec in declared and draw(st.integers(0, 3)) == 3:
+            size = BELOW_1 * 2.0 ** (3 if -2 < scale < 3 else scale)
         tensors[spec.name] = Recipe(kind=kind, scale=size, seed=first + at)
     named = draw(choice((*(None,) * (2 * len(table.regimes) + 1), *table.regimes)))
     regime = Regime(tensors={}) if named is None else table.regimes[named]

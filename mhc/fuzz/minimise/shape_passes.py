@@ -50,7 +50,7 @@ def without_axis(name: str) -> Callable[[Case], Iterator[Case]]:
             tensors = {}
             for spec in case.table.drawn:
                 if case.has(spec.name):
-                    present = [one for one in spec.symbols if one in case.sizes]
+                    present = spec.present(case.sizes)
                     at = present.index(name) if name in present else None
                     tensors[spec.name] = _without_dimension(case.tensors[spec.name], at)
             yield replace(case, tensors=tensors, sizes=sizes)

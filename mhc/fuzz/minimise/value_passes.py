@@ -168,9 +168,8 @@ def first_places(case: Case) -> Iterator[Case]:
         moved = {}
         for spec in case.table.drawn:
             recipe = case.tensors[spec.name] if case.has(spec.name) else Recipe()
-            present = [symbol for symbol in spec.symbols if symbol in sizes or symbol.isdigit()]
             placed = {
-                tuple([0 if symbol in names else at for symbol, at in zip(present, index, strict=True)]): value
+                tuple([0 if symbol in names else at for symbol, at in zip(spec.present(sizes), index, strict=True)]): value
                 for index, value in recipe.literals
             }
             if recipe.literals and len(placed) == len(recipe.literals):
