@@ -234,6 +234,7 @@ def product(a: ErrorNumber, of: Callable[[Tensor], Tensor], length: int) -> Erro
     Each of the at most L - 1 multiplications rounds, relative to the result: u times L - 1, or lambda sqrt(L). The smallest
     partial product in any order is that of the magnitudes below 1, the largest that of those above: where the first is not
     a normal number, L underflows are multiplied by the second, and where that is beyond the range nothing is promised.
+    Nor is anything where the product is infinite: infinity times what was rounded to 0 is NaN.
     """
     size = magnitude(a.value)
     most, least = of((size + a.error).clamp(min=1.0)), of((size - a.error).clamp(min=0.0, max=1.0))
@@ -242,7 +243,12 @@ def product(a: ErrorNumber, of: Callable[[Tensor], Tensor], length: int) -> Erro
     under = least < torch.finfo(a.dtype).smallest_normal
     moved = moved + torch.where(under, length * half_subnormal(a.dtype) * most, 0.0)
     moved = torch.where(nan_to_inf(most) > ceiling(a.dtype), torch.inf, nan_to_inf(moved))
-    return a._rounded(value, moved, a.dtype, units=min(length - 1.0, LAMBDA * math.sqrt(length)), finite=False)
+    found = a._rounded(value, moved, a.dtype, units=min(length - 1.0, LAMBDA * math.sqrt(length)), finite=False)
+    if a.finite:
+        return found
+    finite = torch.where(a.value.isfinite(), size - a.error, 1.0)
+    vanishing = of(finite.clamp(min=0.0, max=1.0)) < torch.finfo(a.dtype).smallest_normal
+    return found.lost(torch.where(value.isinf() & vanishing, torch.inf, 0.0))
 
 
 def power(a: ErrorNumber, exponent: float) -> ErrorNumber:

@@ -110,6 +110,7 @@ def test_a_product_in_any_order_may_leave_the_range() -> None:
     assert errors(of([1e10, 1e10, 1e-10]).prod()) < 1e4
     small = errors(of([1e-30, 1e-30, 1e30]).prod())
     assert small == pytest.approx(3 * 2.0**-150 * 1e30, rel=0.2), "1e-60 is rounded to 0, or 1e30 times less is lost"
+    assert errors(of([math.inf, 1e-30, 1e-30]).cumprod(0)) == [0, 0, math.inf], "infinity times 1e-60, which is 0"
     assert errors(of([2.0, 3.0], 0.5).prod()) == pytest.approx(2.5 * 3.5 - 6, rel=1e-4)
     assert errors(of([2.0, 3.0, 4.0]).cumprod(0)) == pytest.approx([2 * 2 * U, 6 * 2 * U, 24 * 2 * U], rel=1e-3)
 
