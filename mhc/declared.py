@@ -1,4 +1,4 @@
-"""What an implementation declares about its own roundings: by it alone its tolerances differ from another's."""
+"""What an implementation declares of its stages and roundings: by it alone its tolerances differ from another's."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,10 +18,12 @@ class Declared:
         recomputes_forward: the backward evaluates the forward again instead of using the saved tensors; the tolerance of
             its gradients then contains the forward's, and not only the rounding of the saved tensors.
         matmul: what factors of float32 matrix products are rounded to.
+        backward: it has a backward; without one no tolerance of a gradient is derived.
     """
 
     recomputes_forward: bool = False
     matmul: str = "float32"
+    backward: bool = True
 
     @property
     def words(self) -> str:

@@ -213,8 +213,9 @@ class Implementation:
 
     @property
     def declared(self) -> Declared:
-        """What it declares of its roundings."""
-        return Declared(recomputes_forward=self.recomputes_forward, **self.precision)
+        """What it declares of its stages and roundings."""
+        has_backward = self.backward is not None
+        return Declared(recomputes_forward=self.recomputes_forward, backward=has_backward, **self.precision)
 
     def _require(self, condition: bool, wanted: str, was: object) -> None:
         if not condition:

@@ -57,7 +57,7 @@ def tolerances(
     tolerance.
 
     Args:
-        declared: by the implementation, of its roundings.
+        declared: by the implementation, of its stages and roundings.
         with_quantum: track the quantum, so that the tolerance is 0 where every step is exact in any order.
     """
     case, table = inputs.case, inputs.case.table
@@ -318,6 +318,8 @@ def read_formula(
     }
     results = table.forward(*(given[name] for name in table.forward_arguments), **scalars)
     outputs = dict(zip((spec.name for spec in table.outputs), results, strict=True))
+    if not declared.backward:
+        return Tolerances(outputs=outputs, gradients={})
     kept = {name: outputs[name] for name in table.saved}
     if not declared.recomputes_forward:
         values = {name: one.value for name, one in kept.items()} if saved is None else saved

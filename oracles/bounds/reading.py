@@ -57,10 +57,11 @@ def read(
     Args:
         arguments: tensors in the dtypes that an implementation gets; those of integers and booleans stay plain.
         upstream: gradients of the outputs in order, None for an output without one; without any, no gradient is read.
+            Nor is any read where none is `declared`.
         number: the class of the numbers.
         constant: the positions of arguments that have no gradient.
         with_quantum: track the quantum of the arguments.
-        declared: by the implementation that is judged, of its roundings.
+        declared: by the implementation that is judged, of its stages and roundings.
 
     Raises:
         UnreadableReference: an operation has no rule.
@@ -68,6 +69,7 @@ def read(
     masks = Mask.made
     place.forget()
     number = with_factors(number, declared.matmul)
+    upstream = upstream if declared.backward else ()
 
     def carried(tensor: Tensor | None, *, requires_grad: bool) -> Any:
         if tensor is None:
