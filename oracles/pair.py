@@ -50,7 +50,7 @@ def judge(one: Side, other: Side) -> list[Verdict]:
         a, b = left.get(subject), right.get(subject)
         if a is None or b is None:
             missing = [name for name, value in zip(names, (a, b), strict=True) if value is None]
-            verdicts.append(_missing(subject, missing, present=subject in wanted))
+            verdicts.append(_missing(subject, missing, present=subject in wanted or subject in also))
         elif subject not in wanted:
             verdicts.append(failed(NAME, subject, "unwanted", f"{subject} was returned, where it must be None"))
         else:

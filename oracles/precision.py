@@ -24,7 +24,7 @@ from mhc.observation import Observation
 from mhc.operator import STORAGE_DTYPES
 from mhc.oracles.bounds.deviation_number import DeviationNumber, TruncatingDeviationNumber
 from mhc.oracles.bounds.error_number import ErrorNumber
-from mhc.oracles.bounds.reading import read
+from mhc.oracles.bounds.reading import RepeatedReader
 from mhc.oracles.bounds.rounding import overflow_threshold
 from mhc.oracles.bounds.sampled_number import sampled_deviations
 from mhc.oracles.nonfinite import as_float64
@@ -142,7 +142,7 @@ def _of_function(inputs: Inputs, wide: Mapping[str, Tensor | None], declared: De
     arguments, upstream, constant = arguments_of(table, wide, STORAGE_DTYPES[case.dtype])
     assert table.function is not None
     with torch.inference_mode(mode=False):
-        reader = partial(read, table.function, arguments, case.scalars, upstream, constant=constant, declared=declared)
+        reader = RepeatedReader(table.function, arguments, case.scalars, upstream, constant=constant, declared=declared)
         composed = reader(ErrorNumber)
         if composed.decided:
             return {}

@@ -18,7 +18,7 @@ from mhc.inputs import Inputs, derived
 from mhc.operator import STORAGE_DTYPES, Operator, Role, TensorSpec, accumulation_dtype
 from mhc.oracles.bounds.error_number import ErrorNumber
 from mhc.oracles.bounds.mask import Mask
-from mhc.oracles.bounds.reading import read, with_factors
+from mhc.oracles.bounds.reading import RepeatedReader, read, with_factors
 from mhc.oracles.bounds.rounding import all_finite, half_subnormal, scalar, unit_roundoff
 from mhc.oracles.bounds.sampled_number import sampled
 from mhc.reference import Reference, condensed, judging_device, reference, widen
@@ -344,7 +344,7 @@ def _read_function(
     assert table.function is not None
     arguments, upstream, constant = arguments_of(table, tensors, storage)
     with torch.inference_mode(mode=False):
-        reader = partial(read, table.function, arguments, scalars, upstream, constant=constant, declared=declared)
+        reader = RepeatedReader(table.function, arguments, scalars, upstream, constant=constant, declared=declared)
         found = reader(number, with_quantum=with_quantum)
         changed = frozenset[int]()
         if number is ErrorNumber and not with_quantum:

@@ -7,13 +7,14 @@ that autograd derives from a plain forward yields the bounds of the gradients by
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._mode_utils import no_dispatch
 
-from mhc.oracles.bounds import place
+from mhc.oracles.bounds import place, tape
 from mhc.oracles.bounds.aten import DECOMPOSED, RULES, UNWRITTEN
 from mhc.oracles.bounds.aten.complexes import Complex
 from mhc.oracles.bounds.aten.registry import of_integers
@@ -43,6 +44,8 @@ class Carried(Tensor):
     """Returns the elements of this tensor as a view of those of `base`."""
     shared: bool
     """Whether this tensor is a view or has one."""
+    slot: tuple[tape.Tape, tape.Slot] | None
+    """What stands for it on a tape."""
     _number: Any
     _whole: Any
 
@@ -53,7 +56,7 @@ class Carried(Tensor):
             cls, value.shape, strides=value.stride(), dtype=number.dtype, device=value.device, requires_grad=requires_grad
         )
         assert isinstance(made, Carried)
-        made._number, made._whole, made.base, made.shared = number, None, None, False
+        made._number, made._whole, made.base, made.shared, made.slot = number, None, None, False, None
         return made
 
     @property
@@ -91,13 +94,13 @@ class Carried(Tensor):
         cls, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         """Apply the rule of an aten operation, or its decomposition into operations with rules."""
-        del types
         kwargs = kwargs or {}
         writes, shares = _effects(func)
         if writes and func not in UNWRITTEN:
             return _write(func, args, kwargs)
         rule = RULES.get(func)
         if rule is not None:
+            place.found = place.UNASKED
             named = {name: _unwrap(one) for name, one in kwargs.items()}
             try:
                 result = _wrap(rule(func, *[_unwrap(one) for one in args], **named))
@@ -114,6 +117,8 @@ class Carried(Tensor):
                 raise UnreadableReference(f"{unreadable(func)} ({missing_for})") from error
             if shares:
                 _note_views(func, args, kwargs, result)
+            if tape.recording is not None:
+                tape.recording.add(partial(cls.__torch_dispatch__, func, types), (args, kwargs), result)
             return result
         decomposed = DECOMPOSED.get(func)
         if decomposed is not None:
@@ -214,7 +219,7 @@ def _note_views(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], resul
                 return found[at] if several else found
 
             def again(number: Any, part: Any = part) -> Any:
-                return part(number, functools.partial(RULES[func], func))
+                return part(number, partial(RULES[func], func))
 
             one.view_of(base, again, part)
 
@@ -250,10 +255,18 @@ def _write(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         with no_dispatch():
             func(*args, **kwargs)
     try:
-        target.write(result.number.to(target.dtype) if result.dtype != target.dtype else result.number)
+        _store(target, result)
     except NoRule as missing:
         raise UnreadableReference(f"{unreadable(func)} ({missing})") from None
+    if tape.recording is not None:
+        tape.recording.add(_store, (target, result), None)
+        tape.recording.whole &= not reshapes
     return target
+
+
+def _store(target: Carried, result: Carried) -> None:
+    """Write one number over another."""
+    target.write(result.number.to(target.dtype) if result.dtype != target.dtype else result.number)
 
 
 def _written_plainly(func: Any, target: Tensor, result: Any) -> Tensor:

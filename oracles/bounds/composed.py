@@ -6,7 +6,7 @@ rule, such as `grid_sampler_2d_backward`. Composed of others, gradient and bound
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -14,6 +14,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 from torch.utils._mode_utils import no_dispatch
 
+from mhc.oracles.bounds import tape
 from mhc.oracles.bounds.aten.registry import wide
 from mhc.oracles.bounds.carried import Carried
 from mhc.oracles.bounds.error_number import ErrorNumber
@@ -53,7 +54,7 @@ def composes(*functions: Any) -> Callable[[Function], Function]:
 def constant(like: Tensor, value: Tensor, error: Tensor) -> Tensor:
     """Return float64 constants that are off by up to `error`, in the dtype of a tensor with which they are computed."""
     kind = type(like.number) if isinstance(like, Carried) else ErrorNumber
-    return Carried(kind(value, error, like.dtype))
+    return cast(Tensor, tape.made(lambda number: Carried(number(value, error, like.dtype)), kind))
 
 
 @composes(torch.ldexp, Tensor.ldexp)

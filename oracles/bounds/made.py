@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from mhc.dispatch_mode import DispatchMode
+from mhc.oracles.bounds import tape
 from mhc.oracles.bounds.aten.registry import of_integers
 from mhc.oracles.bounds.carried import Carried, UnreadableReference, unreadable
 from mhc.oracles.bounds.error_number import ErrorNumber
@@ -42,8 +43,9 @@ class Made(DispatchMode):  # type: ignore[no-untyped-call]
         if not tensors:
             empty = func.overloadpacket in {aten.empty, aten.empty_strided}
             value = torch.zeros_like(result, dtype=torch.float64) if empty else result.double()
-            return Carried(self.number.exact(value, result.dtype))
+            return tape.made(lambda number: Carried(number.exact(value, result.dtype)), self.number)
         pointwise = torch.Tag.pointwise in func.tags or func.overloadpacket is aten._to_copy
         if not pointwise or any(one.is_floating_point() or isinstance(one, Carried) for one in tensors):
             return result
-        return Carried(of_integers(self.number, func, args, named, result))
+        of = tensors, result
+        return tape.made(lambda number: Carried(of_integers(number, func, args, named, result)), self.number, *of)

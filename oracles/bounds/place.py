@@ -1,7 +1,8 @@
 """The place in a reference's code at which an operation is read, and that of what autograd derives from it."""
 
 import sys
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from types import FrameType
@@ -13,6 +14,12 @@ _HERE = Path(__file__).parent
 _TORCH = Path(torch.__file__).parent
 _FORWARD: dict[int, Hashable] = {}
 """The places of the forward by the numbers of their nodes in autograd's graph."""
+UNASKED = object()
+found: Any = UNASKED
+"""The place that was last asked for."""
+_LOOK = object()
+_known: Any = _LOOK
+"""The place of an operation that is repeated without the reference's code; `UNASKED` where it needed none."""
 
 
 def frame() -> FrameType | None:
@@ -25,14 +32,30 @@ def frame() -> FrameType | None:
 
 def here() -> Hashable:
     """Return the place of the operation that is being read; in a backward, that of the operation it is derived from."""
+    global found  # noqa: PLW0603
+    if _known is not _LOOK:
+        assert _known is not UNASKED, "an operation that is repeated asks for its place, and did not before"
+        return _known  # type: ignore[no-any-return]
     node: Any = torch._C._current_autograd_node()  # None outside of a backward
     if node is not None:
-        return _FORWARD.get(node._sequence_nr())
+        found = _FORWARD.get(node._sequence_nr())
+        return found  # type: ignore[no-any-return]
     code = frame()
-    place = None if code is None else (code.f_code, code.f_lasti)
+    found = None if code is None else (code.f_code, code.f_lasti)
     if torch.is_grad_enabled():
-        _FORWARD[torch._C._autograd._get_sequence_nr() - 1] = place
-    return place
+        _FORWARD[torch._C._autograd._get_sequence_nr() - 1] = found
+    return found  # type: ignore[no-any-return]
+
+
+@contextmanager
+def known_as(place: Any) -> Iterator[None]:
+    """Let the operations of the block be at a place that was found before."""
+    global _known  # noqa: PLW0603
+    _known = place
+    try:
+        yield
+    finally:
+        _known = _LOOK
 
 
 def forget() -> None:

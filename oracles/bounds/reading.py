@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar, cast
 
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from mhc.declared import AS_REFERENCE, Declared
-from mhc.oracles.bounds import place, resampled  # noqa: F401  # importing resampled registers its compositions
+from mhc.oracles.bounds import place, resampled, tape  # noqa: F401  # importing resampled registers its compositions
 from mhc.oracles.bounds.carried import Carried
 from mhc.oracles.bounds.composed import Composed
 from mhc.oracles.bounds.error_number import ErrorNumber
@@ -51,6 +52,7 @@ def read(
     constant: Collection[int] = (),
     with_quantum: bool = False,
     declared: Declared = AS_REFERENCE,
+    record: tape.Tape | None = None,
 ) -> Reading:
     """Evaluate `function` on numbers that hold `arguments` without an error.
 
@@ -62,6 +64,7 @@ def read(
         constant: the positions of arguments that have no gradient.
         with_quantum: track the quantum of the arguments.
         declared: by the implementation that is judged, of its stages and roundings.
+        record: what is done is recorded there.
 
     Raises:
         UnreadableReference: an operation has no rule.
@@ -76,29 +79,64 @@ def read(
             return None
         if not tensor.dtype.is_floating_point:
             return tensor.clone() if tensor.is_inference() else tensor  # autograd keeps no tensor of inference mode
-        held = number.exact(tensor.detach().double(), tensor.dtype, with_quantum=with_quantum)
-        if tensor.dtype in _COMPUTED_WITH and bool((held.value.abs() > ceiling(tensor.dtype)).any()):
-            held = held.to(tensor.dtype)  # nothing is promised of what is so near to an overflow
-        return Carried(held, requires_grad)
 
-    with number.forward(), torch.set_grad_enabled(bool(upstream)), sdpa_kernel(SDPBackend.MATH):
-        given = [carried(one, requires_grad=bool(upstream) and at not in constant) for at, one in enumerate(arguments)]
-        with Made(number), Composed():
-            results = function(*given, **scalars)
-    outputs = tuple(results) if isinstance(results, (list, tuple)) else (results,)
-    leaves = [one for at, one in enumerate(given) if isinstance(one, Carried) and at not in constant]
-    gradients: list[ErrorNumber | None] = [None] * len(given)
-    pairs = [
-        (one, gradient)
-        for one, gradient in zip(outputs, upstream, strict=False)
-        if gradient is not None and one.requires_grad  # in this case it may depend on no input that has a gradient
-    ]
-    if pairs and leaves:
-        weights = [carried(gradient, requires_grad=False) for _, gradient in pairs]
-        found = torch.autograd.grad([one for one, _ in pairs], leaves, weights, allow_unused=True)
-        by_leaf = {
-            id(leaf): one.number if isinstance(one, Carried) else None for leaf, one in zip(leaves, found, strict=True)
-        }
-        gradients = [by_leaf.get(id(one)) for one in given]
+        def make(number: type[ErrorNumber]) -> Carried:
+            held = number.exact(tensor.detach().double(), tensor.dtype, with_quantum=with_quantum)
+            if tensor.dtype in _COMPUTED_WITH and bool((held.value.abs() > ceiling(tensor.dtype)).any()):
+                held = held.to(tensor.dtype)  # nothing is promised of what is so near to an overflow
+            return Carried(held, requires_grad)
+
+        return tape.made(make, number)
+
+    with tape.recorded(record):
+        with number.forward(), torch.set_grad_enabled(bool(upstream)), sdpa_kernel(SDPBackend.MATH):
+            given = [carried(one, requires_grad=bool(upstream) and at not in constant) for at, one in enumerate(arguments)]
+            with Made(number), Composed():
+                results = function(*given, **scalars)
+        if record is not None:
+            record.end_forward()
+        outputs = tuple(results) if isinstance(results, (list, tuple)) else (results,)
+        leaves = [one for at, one in enumerate(given) if isinstance(one, Carried) and at not in constant]
+        gradients: list[Carried | None] = [None] * len(given)
+        pairs = [
+            (one, gradient)
+            for one, gradient in zip(outputs, upstream, strict=False)
+            if gradient is not None and one.requires_grad  # in this case it may depend on no input that has a gradient
+        ]
+        if pairs and leaves:
+            weights = [carried(gradient, requires_grad=False) for _, gradient in pairs]
+            found = torch.autograd.grad([one for one, _ in pairs], leaves, weights, allow_unused=True)
+            by_leaf = {id(leaf): one if isinstance(one, Carried) else None for leaf, one in zip(leaves, found, strict=True)}
+            gradients = [by_leaf.get(id(one)) for one in given]
+    if record is not None:
+        record.end(outputs, gradients)
+    return _reading(outputs, gradients, masks)
+
+
+def _reading(outputs: Sequence[Any], gradients: Sequence[Carried | None], masks: int) -> Reading:
+    """Return the numbers of what was read; masks: how many there were before."""
     numbers = tuple(one.number if isinstance(one, Carried) else one for one in outputs)
-    return Reading(numbers, tuple(gradients), Mask.made > masks)
+    return Reading(numbers, tuple(None if one is None else one.number for one in gradients), Mask.made > masks)
+
+
+class RepeatedReader:
+    """Reads a function on the same arguments as numbers of one class after the other, as `read` does.
+
+    After the first time, what that did is repeated, where all of it was recorded.
+    """
+
+    def __init__(self, function: Callable[..., Any], *given: Any, declared: Declared = AS_REFERENCE, **named: Any) -> None:
+        self._read: Callable[..., Reading] = partial(read, function, *given, declared=declared, **named)
+        self._factors = declared.matmul
+        self._recorded: tape.Tape | None = None
+
+    def __call__(self, number: type[ErrorNumber], *, with_quantum: bool = False) -> Reading:
+        """Return the numbers of a class."""
+        if self._recorded is None:
+            self._recorded = tape.Tape()
+            return self._read(number=number, with_quantum=with_quantum, record=self._recorded)
+        if not self._recorded.repeatable:
+            return self._read(number=number, with_quantum=with_quantum)
+        masks = Mask.made
+        outputs, gradients = self._recorded.repeat(with_factors(number, self._factors))
+        return _reading(outputs, gradients, masks)

@@ -28,7 +28,7 @@ from mhc.oracles.bounds.reading import Reading
 from mhc.oracles.bounds.rounding import ELEMENTARY, LAMBDA, all_finite, half_subnormal, nan_to_inf, unit_roundoff
 
 Reader = Callable[[type[ErrorNumber]], Reading]
-"""Evaluates one function on its arguments, as numbers of a class: `read` with all but the class given."""
+"""Evaluates one function on its arguments, as numbers of a class."""
 RUNS = 12
 """Perturbed runs. The standard deviation of one element is then known to 20 %."""
 SIGMAS = 8.0

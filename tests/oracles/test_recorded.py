@@ -27,6 +27,7 @@ from mhc.oracles.bounds import (
     resampled,
     rounding,
     sampled_number,
+    tape,
     underflow_number,
 )
 from mhc.oracles.bounds.aten import arithmetic, choices, complexes, moves, order, registry, solves, sums, windows
@@ -55,6 +56,7 @@ PLAIN = (
     repeated_terms,
     resampled,
     rounding,
+    tape,
 )
 NUMBERS = (deviation_number, error_number, sampled_number, underflow_number)
 RULES = (arithmetic, choices, complexes, moves, order, registry, solves, sums, windows)

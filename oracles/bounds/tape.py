@@ -1,0 +1,169 @@
+"""The operations of a reading, which can be repeated on numbers of another class without the function and without autograd.
+
+A function whose comparisons no rounding decides does the same operations in each reading. Running its code again, PyTorch's
+dispatch and autograd take as long as the rules themselves.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from mhc.oracles.bounds import place
+
+
+class Slot(NamedTuple):
+    """What stands for the result of an operation: its place among the results of a tape."""
+
+    at: int
+
+
+class _Step(NamedTuple):
+    """An operation with its arguments, or what makes a tensor of a class of numbers."""
+
+    apply: Callable[..., Any]
+    args: Sequence[Any]
+    makes: bool
+    results: Any
+    place: Any
+
+
+class Tape:
+    """What a reading did, operation by operation.
+
+    Attributes:
+        whole: all of it was recorded; else it must be read again from the function.
+        forward: how many operations are the forward's.
+    """
+
+    def __init__(self) -> None:
+        self.whole = True
+        self.forward = 0
+        self._steps: list[_Step] = []
+        self._plain: list[tuple[Tensor, int]] = []
+        self._count = 0
+        self._last: list[list[int]] = []
+        self._ends: Any = ()
+
+    def add(self, apply: Callable[..., Any], args: Sequence[Any], result: Any, *, makes: bool = False) -> None:
+        """Record an operation that has run.
+
+        makes: it takes a class of numbers; `args` are plain tensors that it makes its result of.
+        """
+        self._steps.append(_Step(apply, self._slots(args), makes, self._results(result), place.found))
+
+    def end_forward(self) -> None:
+        """Record that what follows is the backward's."""
+        self.forward = len(self._steps)
+
+    def end(self, *results: Any) -> None:
+        """Record what the reading returned. Results that nothing needs later are forgotten when it is repeated."""
+        self._ends = self._slots(results)
+        last: dict[int, int] = {}
+        for at, step in enumerate(self._steps):
+            last.update(dict.fromkeys(_places((step.results, step.args)), at))
+        kept = set(_places(self._ends))
+        self._last = [[] for _ in self._steps]
+        for slot, at in last.items():
+            if slot not in kept:
+                self._last[at].append(slot)
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether it can be repeated: all was recorded, and no plain tensor that went in was written into since."""
+        return self.whole and all(one._version == version for one, version in self._plain)
+
+    def repeat(self, number: type[Any]) -> Any:
+        """Do the operations again on numbers of a class, and return what `end` was given."""
+        values: dict[int, Any] = {}
+        with torch.no_grad():
+            with number.forward():
+                self._repeat(number, values, slice(None, self.forward))
+            self._repeat(number, values, slice(self.forward, None))
+        return _filled(self._ends, values)
+
+    def _repeat(self, number: type[Any], values: dict[int, Any], part: slice) -> None:
+        for step, last in zip(self._steps[part], self._last[part], strict=True):
+            with place.known_as(step.place):
+                result = step.apply(number) if step.makes else step.apply(*_filled(step.args, values))
+            _put(step.results, result, values)
+            for slot in last:
+                del values[slot]
+
+    def _slots(self, given: Any) -> Any:
+        """Return arguments with slots for what operations made."""
+        if isinstance(given, Tensor):
+            slot = getattr(given, "slot", None)
+            if slot is not None and slot[0] is self:
+                return slot[1]
+            if type(given) is Tensor:
+                self._plain.append((given, given._version))
+            else:
+                self.whole = False
+        elif isinstance(given, (list, tuple)):
+            return type(given)(map(self._slots, given))
+        elif isinstance(given, dict):
+            return {name: self._slots(one) for name, one in given.items()}
+        return given
+
+    def _results(self, made: Any) -> Any:
+        """Return the slots of results: None for what holds no number."""
+        if isinstance(made, (list, tuple)):
+            return [self._results(one) for one in made]
+        if not hasattr(made, "slot"):
+            return None
+        if made.slot is None or made.slot[0] is not self:
+            made.slot = self, Slot(self._count)
+            self._count += 1
+        return made.slot[1]
+
+
+recording: Tape | None = None
+"""The tape of the reading under way."""
+
+
+@contextmanager
+def recorded(tape: Tape | None) -> Iterator[None]:
+    """Record the operations of the block."""
+    global recording  # noqa: PLW0603
+    recording = tape
+    try:
+        yield
+    finally:
+        recording = None
+
+
+def made(make: Callable[[type[Any]], Any], number: type[Any], *of: Any) -> Any:
+    """Make a tensor that carries a number of a class, `of` plain ones, record how, and return it."""
+    result = make(number)
+    if recording is not None:
+        recording.add(make, of, result, makes=True)
+    return result
+
+
+def _places(slots: Any) -> list[int]:
+    if isinstance(slots, Slot):
+        return [slots.at]
+    if isinstance(slots, dict):
+        return _places([*slots.values()])
+    return [at for one in slots for at in _places(one)] if isinstance(slots, (list, tuple)) else []
+
+
+def _filled(slots: Any, values: Mapping[int, Any]) -> Any:
+    """Return arguments with results in place of their slots."""
+    if isinstance(slots, Slot):
+        return values[slots.at]
+    if isinstance(slots, (list, tuple)):
+        return type(slots)(_filled(one, values) for one in slots)
+    return {name: _filled(one, values) for name, one in slots.items()} if isinstance(slots, dict) else slots
+
+
+def _put(slots: Any, result: Any, values: dict[int, Any]) -> None:
+    """Keep results where their slots say."""
+    if isinstance(slots, Slot):
+        values[slots.at] = result
+    elif isinstance(slots, list):
+        for slot, one in zip(slots, result, strict=True):
+            _put(slot, one, values)
