@@ -98,7 +98,10 @@ def edited(inputs: Inputs, edits: Mapping[str, Callable[[Tensor], object]]) -> I
 
 
 def banded(inputs: Inputs, fill: int) -> Inputs:
-    """Return a copy of `inputs` with bands of the byte `fill` around each allocation; layouts and alignment stay."""
+    """Return a copy of `inputs` with bands of the byte `fill` around each allocation, and that byte where no index reaches.
+
+    Layouts and alignment stay.
+    """
     tensors, storages = dict(inputs.tensors), dict(inputs.storages)
     for name, tensor in inputs.tensors.items():
         if tensor is not None:
@@ -107,10 +110,19 @@ def banded(inputs: Inputs, fill: int) -> Inputs:
             raw = torch.empty((2 * band + storage.numel()) * storage.element_size(), dtype=torch.uint8)
             byte = 1 if storage.dtype == torch.bool else fill  # the only byte besides 0 that a copy of booleans keeps
             whole = raw.fill_(byte).view(storage.dtype)
-            whole[band : band + storage.numel()].copy_(storage)
+            kept = slice(band, band + storage.numel())
+            whole[kept] = torch.where(_reached(storage, tensor), storage, whole[kept])
             storages[name] = whole
             tensors[name] = whole.as_strided(tensor.shape, tensor.stride(), band + tensor.storage_offset())
     return replace(inputs, tensors=tensors, storages=storages)
+
+
+def _reached(storage: Tensor, tensor: Tensor) -> Tensor:
+    """Return which elements of an allocation are those of its view."""
+    reached = torch.zeros(storage.numel(), dtype=torch.bool)
+    sizes = [min(size, 1) if by == 0 else size for size, by in zip(tensor.shape, tensor.stride(), strict=True)]
+    reached.as_strided(sizes, tensor.stride(), tensor.storage_offset()).fill_(True)
+    return reached
 
 
 def _with_tail(tensor: Tensor) -> tuple[Tensor, Tensor]:

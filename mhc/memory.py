@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mhc.dense import bits
+
 NAN_FILL = 0xFF
 """The byte whose repetition is a NaN in every floating dtype, and -1 in every signed integer."""
 
@@ -35,40 +37,121 @@ _PATCHED: Sequence[tuple[Any, str, bool]] = (
 )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Allocation:
+    """A tensor of `size` bytes between canaries. raw: all of its memory. dtype, shape: as they were asked for."""
+
+    raw: Tensor
+    size: int
+    dtype: torch.dtype
+    shape: torch.Size
+
+    @property
+    def address(self) -> int:
+        """Return the address of the tensor."""
+        return self.raw.data_ptr() + BAND
+
+    @property
+    def bands(self) -> tuple[Tensor, Tensor]:
+        """Return the canaries before and after the tensor."""
+        return self.raw[:BAND], self.raw[BAND + self.size :]
+
+
+@dataclass(frozen=True)
+class Overrun:
+    """An allocation beside which was written. elements: those that changed, numbered from its first one, which is 0."""
+
+    allocation: Allocation
+    elements: Sequence[int]
+
+    def words(self, name: str, shape: Sequence[int] | None = None) -> str:
+        """Return where was written: on which side, how far away, and where that index of a contiguous tensor would be.
+
+        Args:
+            name: of the tensor. shape: where the tensor fills the allocation without gaps.
+        """
+        count = self.allocation.size // self.allocation.dtype.itemsize
+        before = [-one for one in reversed(self.elements) if one < 0]
+        after = [one - count + 1 for one in self.elements if one >= 0]
+        parts = [f"{_distances(before)} before its first"] if before else []
+        parts += [f"{_distances(after)} after its last"] if after else []
+        if after and shape and all(shape[1:]):
+            parts[-1] += f", where {_named(name, _beyond(count + after[0] - 1, shape))} would be"
+        return "; ".join(parts)
+
+
+def _distances(found: Sequence[int]) -> str:
+    return f"{_elements(len(found))}, {found[0]}{f' to {found[-1]}' if len(found) > 1 else ''}"
+
+
+def _elements(count: int) -> str:
+    return f"{count} element{'' if count == 1 else 's'}"
+
+
+def _beyond(flat: int, shape: Sequence[int]) -> list[int]:
+    """Return the index of an element of a contiguous tensor of `shape`, had it more rows."""
+    index = []
+    for size in reversed(shape[1:]):
+        flat, at = divmod(flat, size)
+        index.append(at)
+    return [flat, *reversed(index)]
+
+
 @dataclass(frozen=True)
 class Allocations:
-    """The allocations made while memory was poisoned: each with its canaries, and the number of bytes between them."""
+    """The allocations made while memory was poisoned."""
 
     fill: int
-    made: list[tuple[Tensor, int]] = field(default_factory=list)
+    made: list[Allocation] = field(default_factory=list)
 
     def canaries(self) -> list[Tensor]:
         """Return the canaries of all allocations, concatenated to one tensor per device."""
-        return [torch.cat([band for one in made for band in _bands(*one)]) for made in self._by_device()]
+        return [torch.cat([band for one in made for band in one.bands]) for made in self._by_device()]
 
-    def overrun(self, canaries: Sequence[Tensor]) -> list[tuple[int, str]]:
-        """Return (address of the tensor, sides) of each allocation whose `canaries`, perhaps copied elsewhere, changed."""
-        changed = []
+    def overrun(self, canaries: Sequence[Tensor]) -> list[Overrun]:
+        """Return each allocation whose `canaries`, perhaps copied elsewhere, changed, and where."""
+        found = []
         for made, bands in zip(self._by_device(), canaries, strict=True):
             wrong = bands != self.fill
             if not wrong.any():
                 continue
-            lengths = [len(band) for one in made for band in _bands(*one)]
-            sides = [bool(part.any()) for part in torch.split_with_sizes(wrong, lengths)]
-            for (raw, _), before, after in zip(made, sides[::2], sides[1::2], strict=True):
-                if before or after:
-                    names = [name for name, overrun in (("before", before), ("after", after)) if overrun]
-                    changed.append((raw.data_ptr() + BAND, " and ".join(names)))
-        return changed
+            parts = torch.split_with_sizes(wrong, [len(band) for one in made for band in one.bands])
+            for one, before, after in zip(made, parts[::2], parts[1::2], strict=True):
+                bytes_ = [*(before.nonzero() - BAND).flatten().tolist(), *(after.nonzero() + one.size).flatten().tolist()]
+                if bytes_:
+                    found.append(Overrun(one, sorted({byte // one.dtype.itemsize for byte in bytes_})))
+        return found
 
-    def _by_device(self) -> list[list[tuple[Tensor, int]]]:
-        devices = dict.fromkeys(raw.device for raw, _ in self.made)
-        return [[one for one in self.made if one[0].device == device] for device in devices]
+    def _by_device(self) -> list[list[Allocation]]:
+        devices = dict.fromkeys(one.raw.device for one in self.made)
+        return [[one for one in self.made if one.raw.device == device] for device in devices]
 
 
-def _bands(raw: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """Return the canaries before and after the `size` bytes of a tensor."""
-    return raw[:BAND], raw[BAND + size :]
+def place_written(name: str, tensor: Tensor, before: Tensor, after: Tensor) -> str:
+    """Return where the memory of a tensor, of which `tensor` is a view on the host, changed; `before` and `after` are whole.
+
+    Where no element changed, it is how far from one: how many places of its dtype after the nearest element before it.
+    """
+    changed = (bits(before) != bits(after)).nonzero().flatten()
+    places = torch.arange(before.numel()).as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+    inside = torch.isin(places, changed)
+    more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
+    if inside.any():
+        index = tuple(inside.nonzero()[0].tolist())
+        at = int(places[index])
+        return f"{_named(name, index)} = {float(after[at]):.9g}, was {float(before[at]):.9g}{more}"
+    at = int(changed[0])
+    if not (places <= at).any():
+        distance = f"{_elements(int(places.min()) - at)} before its first" if places.numel() else "it has no element"
+        return f"beside {name}: {distance}{more}"
+    nearest = int(places[places <= at].max())
+    index = tuple((places == nearest).nonzero()[0].tolist())
+    where = "its last" if at > places.max() else f"{_named(name, index)}, in padding"
+    return f"beside {name}: {_elements(at - nearest)} after {where}{more}"
+
+
+def _named(name: str, index: Sequence[int]) -> str:
+    return f"{name}[{', '.join(map(str, index))}]"
 
 
 @contextmanager
@@ -104,7 +187,7 @@ def _banded(original: Callable[..., Any], allocations: Allocations, zeroed: bool
         reach = 1 + sum((size - 1) * by for size, by in zip(plain.shape, plain.stride(), strict=True))
         size = reach * plain.element_size()
         raw = _EMPTY(BAND + math.ceil(size / 8) * 8 + BAND, dtype=torch.uint8, device=plain.device).fill_(allocations.fill)
-        allocations.made.append((raw, size))
+        allocations.made.append(Allocation(raw=raw, size=size, dtype=plain.dtype, shape=plain.shape))
         banded = _EMPTY(0, dtype=plain.dtype, device=plain.device)
         banded.set_(raw.untyped_storage(), BAND // plain.element_size(), plain.shape, plain.stride())
         if zeroed:

@@ -24,7 +24,7 @@ from mhc.environment import Environment, environment
 from mhc.global_state import Change, unchanged
 from mhc.implementation import Implementation, Refused, place_of, text_of
 from mhc.inputs import Inputs
-from mhc.memory import NAN_FILL, Allocations, poisoned
+from mhc.memory import NAN_FILL, Allocations, place_written, poisoned
 from mhc.operator import STAGES, STORAGE_DTYPES, TRAINING, TensorSpec
 from mhc.overlap import shared
 from mhc.placement import Placed, fetch, place, rewrite
@@ -32,6 +32,9 @@ from mhc.precision import float32_matmuls
 from mhc.stream_order import Stream, call_late
 from mhc.triton_interpreter import VARIABLE, prepared
 from mhc.triton_lockstep import Order
+
+SCRATCH = "scratch"
+"""The name of allocations that are no result."""
 
 
 class ContractError(TypeError):
@@ -63,7 +66,8 @@ class Observation:
         refused: the reason why the implementation does not accept the case, or the device cannot run the pinned schedule.
         failure: the exception, if any; the first stage that fails ends the run.
         written: inputs whose memory or metadata changed, without those that the operator mutates.
-        overrun: outputs and gradients whose canaries changed; "scratch" for other allocations.
+        overrun: outputs and gradients whose canaries changed; `SCRATCH` for other allocations.
+        places: where each of those in `written` and `overrun` was written, in words.
         seconds: wall time by stage, device work included.
         aliased: (result, other) for each undeclared sharing of memory with an input, a saved tensor or another result.
         changes: changes of the global state, which were undone.
@@ -84,6 +88,7 @@ class Observation:
     overrun: tuple[str, ...]
     seconds: Mapping[str, float]
     environment: Environment
+    places: Mapping[str, str] = field(default_factory=dict)
     aliased: tuple[tuple[str, str], ...] = ()
     changes: tuple[Change, ...] = ()
     order: Order | None = None
@@ -169,6 +174,14 @@ def observe(
     except Exception as error:  # the device is lost, or a tensor raises; an earlier exception is more precise
         failure = failure or _failure(stage, error)
         outputs, gradients, returned, copied = {}, {}, {}, _HostCopies()
+    originals = {**inputs.storages, **saved}
+    written = {
+        name: _place_written(name, inputs, originals[name], memory)
+        for name, memory in copied.memory.items()
+        if name not in table.mutates
+        if (name in views and _metadata(views[name][0]) != views[name][1]) or not equal_bits(memory, originals[name])
+    }
+    overrun = _overrun(allocations, copied.canaries, returned)
     return Observation(
         implementation=implementation.name,
         case=case,
@@ -178,14 +191,9 @@ def observe(
         returned=returned,
         refused=None if refused is None else refused.reason,
         failure=failure,
-        written=tuple(
-            name
-            for name, memory in copied.memory.items()
-            if name not in table.mutates
-            if (name in views and _metadata(views[name][0]) != views[name][1])
-            or not equal_bits(memory, inputs.storages[name] if name in inputs.storages else saved[name])
-        ),
-        overrun=_overrun(allocations, copied.canaries, returned),
+        written=tuple(written),
+        overrun=tuple(sorted(overrun)),
+        places={**written, **overrun},
         seconds=record.seconds,
         environment=environment(),
         aliased=_undeclared(implementation, shared(returned, {n: one for n, one in given.items() if one is not None})),
@@ -229,12 +237,30 @@ def _fetch_all(
     return _HostCopies(results=results, memory=memory, early=before, canaries=list(left))
 
 
-def _overrun(allocations: Allocations, canaries: Sequence[Tensor], returned: Mapping[str, Tensor]) -> tuple[str, ...]:
-    """Return the names of results whose canaries changed, and "scratch" for other allocations."""
+def _place_written(name: str, inputs: Inputs, before: Tensor, after: Tensor) -> str:
+    """Return where an argument was written, in words; a saved tensor has no memory besides its elements."""
+    if equal_bits(after, before):
+        return f"{name}: its shape, strides or another property"
+    view = inputs.tensors.get(name)
+    return place_written(name, before.contiguous() if view is None else view, before.reshape(-1), after.reshape(-1))
+
+
+def _overrun(allocations: Allocations, canaries: Sequence[Tensor], returned: Mapping[str, Tensor]) -> dict[str, str]:
+    """Return the names of results whose canaries changed, and `SCRATCH` for other allocations, each with the place."""
+    places: dict[str, str] = {}
     if not canaries:
-        return ()
-    owners = {value.data_ptr(): name for name, value in returned.items()}
-    return tuple(sorted({owners.get(address, "scratch") for address, _ in allocations.overrun(canaries)}))
+        return places
+    owners = {value.data_ptr(): (name, value) for name, value in returned.items()}
+    for one in allocations.overrun(canaries):
+        made = one.allocation
+        if made.address in owners:
+            name, value = owners[made.address]
+            fills = value.is_contiguous() and value.nbytes == made.size
+            places[name] = one.words(name, value.shape if fills else None)
+        else:
+            what = f"a {str(made.dtype).removeprefix('torch.')} {tuple(made.shape)} that it allocated and does not return"
+            places.setdefault(SCRATCH, f"{what}: {one.words(SCRATCH)}")
+    return places
 
 
 def _failure(stage: str, error: BaseException) -> Failure:

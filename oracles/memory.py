@@ -1,7 +1,7 @@
 """The memory gate: checks for writes to inputs or beside outputs, results overwritten by later calls, and stale memory.
 
-Every run allocates memory filled with a known byte between canaries (`mhc.memory`). The further run uses another byte, and
-its inputs lie between canaries too.
+Every run allocates memory filled with a known byte between canaries (`mhc.memory`). The further run uses another byte, also
+where no index of an input reaches; its inputs lie between canaries too.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from mhc.dense import equal_bits
 from mhc.inputs import banded
 from mhc.memory import FINITE_FILL
-from mhc.observation import Observation
+from mhc.observation import SCRATCH, Observation
 from mhc.oracles import determinism
 from mhc.oracles.trial import Gate, Plan, Run, Trial, results, same_bits
 from mhc.oracles.verdict import Verdict, element_name, failed, first, passed
@@ -17,16 +17,22 @@ from mhc.placement import fetch
 
 NAME = "memory"
 REFILLED = "other poison"
+UNINITIALISED = "uninitialised"
+OTHER_BYTES = "a run with other bytes in memory beside the inputs and in memory not written yet"
 
 
 def judge(observation: Observation) -> list[Verdict]:
     """Return the verdicts on one run: written inputs and changed canaries."""
+    places = observation.places
     if observation.written:
-        verdicts = [failed(NAME, "inputs", "written", f"wrote into its inputs: {', '.join(observation.written)}")]
+        where = "; ".join(places.get(name, name) for name in observation.written)
+        verdicts = [failed(NAME, "inputs", "written", f"wrote into its inputs: {where}")]
     else:
         verdicts = [passed(NAME, "inputs")]
     for name in observation.overrun:
-        verdicts.append(failed(NAME, name, "overrun", f"wrote beside {name}: the canaries around it changed"))
+        where = places.get(name, name)
+        beside = where if name == SCRATCH else f"{name}: {where}"
+        verdicts.append(failed(NAME, name, "overrun", f"wrote beside {beside}"))
     return verdicts
 
 
@@ -50,9 +56,7 @@ def plan(trial: Trial) -> Plan:
     refilled = Run(label=REFILLED, inputs=banded(trial.inputs, FINITE_FILL), saved=trial.reference.saved, fill=FINITE_FILL)
 
     def judge_fills(observed: Mapping[str, Observation]) -> list[Verdict]:
-        verdicts = determinism.compare(
-            NAME, trial.observation, observed[REFILLED], "uninitialised", "memory that held another pattern"
-        )
+        verdicts = determinism.compare(NAME, trial.observation, observed[REFILLED], UNINITIALISED, OTHER_BYTES)
         return determinism.settled(trial, observed, verdicts, "two runs in the same memory differ already")
 
     return Plan(runs=[determinism.repeat(trial), refilled], judge=judge_fills)

@@ -17,7 +17,7 @@ from mhc.case import with_sizes, with_tensor
 from mhc.case_json import CaseError, decode, encode, parse
 from mhc.implementation import Implementation, Refused
 from mhc.inputs import Inputs, _strides, banded, derived, edited
-from mhc.memory import BAND, FINITE_FILL, NAN_FILL, Allocations, poisoned
+from mhc.memory import BAND, FINITE_FILL, NAN_FILL, Allocations, place_written, poisoned
 from mhc.observation import ContractError, DeviceFull, Observation, check_returned
 from mhc.operator import register
 from mhc.operators.mhc_pre.torch.implementations import MANUAL
@@ -245,7 +245,18 @@ def test_bands_lie_on_both_sides_and_keep_the_layout(dtype: str) -> None:
     octets = whole.view(torch.uint8)
     assert (octets[:8192] == 0x40).all()
     assert (octets[-8192:] == 0x40).all()
-    assert not (octets[8192 : 8192 + 8] == 0x40).all()
+    reached = slice(3, 3 + 2 * x.numel(), 2)
+    beside = torch.ones(whole.numel(), dtype=torch.bool)
+    beside[8192 // size :][reached] = False
+    assert (octets.view(-1, size)[beside] == 0x40).all(), "between the elements and in the tail too"
+    assert torch.equal(whole[8192 // size :][reached], inputs.storages["x"][reached])
+
+
+def test_bands_of_a_tensor_whose_rows_are_one_row() -> None:
+    inputs = made(with_layout(CASE, "x", expand=(0,)))
+    after = banded(inputs, 0x40)
+    assert torch.equal(tensor_of(after, "x"), tensor_of(inputs, "x"))
+    assert int((after.storages["x"].view(torch.uint8).view(-1, 4) != 0x40).any(1).sum()) == tensor_of(inputs, "x")[0].numel()
 
 
 # ---- memory
@@ -264,6 +275,11 @@ FACTORIES: dict[str, Any] = {
 }
 
 
+def changed(allocations: Allocations) -> list[tuple[int, list[int]]]:
+    """The address of each allocation beside which was written, and the numbers of the elements."""
+    return [(one.allocation.address, [*one.elements]) for one in allocations.overrun(allocations.canaries())]
+
+
 @pytest.mark.parametrize("name", FACTORIES)
 def test_each_factory_is_poisoned_between_canaries(name: str) -> None:
     like = torch.ones(3, 2)
@@ -274,15 +290,15 @@ def test_each_factory_is_poisoned_between_canaries(name: str) -> None:
         assert (tuple(one.shape), one.stride(), one.dtype) == ((3, 2), (2, 1), torch.float32)
         (band,) = allocations.canaries()
         assert len(band) == 2 * 8192
-        for at, side in ((-1, "before"), (-2048, "before"), (6, "after"), (6 + 2047, "after")):
+        for at in (-1, -2048, 6, 6 + 2047):
             octet = one.as_strided((1,), (1,), one.storage_offset() + at)
             octet.zero_()
-            assert allocations.overrun(allocations.canaries()) == [(one.data_ptr(), side)]
+            assert changed(allocations) == [(one.data_ptr(), [at])]
             octet.fill_(math.nan).view(torch.uint8).fill_(0xFF)
-        assert allocations.overrun(allocations.canaries()) == []
+        assert changed(allocations) == []
         for at in (-1, 6):
             one.as_strided((1,), (1,), one.storage_offset() + at).zero_()
-        assert allocations.overrun(allocations.canaries()) == [(one.data_ptr(), "before and after")]
+        assert changed(allocations) == [(one.data_ptr(), [-1, 6])]
     assert FACTORIES[name](like).untyped_storage().nbytes() == 24
 
 
@@ -294,7 +310,7 @@ def test_odd_sizes_are_followed_at_once_by_their_canary() -> None:
         (band,) = allocations.canaries()
         assert len(band) == 4 * 8192 + 5 + 3
         one.as_strided((1,), (1,), one.storage_offset() + 3).fill_(1)
-        assert allocations.overrun(allocations.canaries()) == [(one.data_ptr(), "after")]
+        assert changed(allocations) == [(one.data_ptr(), [3])]
         assert two.data_ptr() % 8 == 0
     assert Allocations(NAN_FILL).canaries() == []
     assert (BAND, NAN_FILL, FINITE_FILL) == (8192, 255, 64)
@@ -379,7 +395,11 @@ def test_whatever_it_is_given_may_not_be_written() -> None:
     for at, name in enumerate(CASE.table.forward_arguments):
         assert seen(writes("forward", at)).written == (name,)
     assert {"inv_rms", "h_mix", "h_pre", "h_post"} <= set(names), "the saved tensors too"
-    assert seen(writes("backward", 0, past=60 + 1023)).written == ("x",)
+    observed = seen(writes("backward", 0, past=60 + 1023))
+    assert observed.written == ("x",)
+    assert observed.places == {"x": "beside x: 1024 elements after its last"}
+    moved = altered(MANUAL, forward=lambda out, arguments: (arguments[0].requires_grad_(), out)[1])
+    assert seen(moved).places == {"x": "x: its shape, strides or another property"}
     assert seen(MANUAL).written == ()
 
 
@@ -437,7 +457,50 @@ def test_an_overrun_is_told_with_its_owner() -> None:
         dx.as_strided((1,), (1,), dx.storage_offset() - 1).zero_()
         return (dx, *out[1:])
 
-    assert seen(altered(MANUAL, backward=past_scratch)).overrun == ("dx", "scratch")
+    observed = seen(altered(MANUAL, backward=past_scratch))
+    assert observed.overrun == ("dx", "scratch")
+    assert observed.places == {
+        "dx": "1 element, 1 before its first",
+        "scratch": "a float32 (4,) that it allocated and does not return: 1 element, 1 after its last",
+    }
+
+
+@pytest.mark.parametrize(
+    ("elements", "words"),
+    [
+        ([6], "1 element, 1 after its last, where y[3, 0] would be"),
+        ([9, 10], "2 elements, 4 to 5 after its last, where y[4, 1] would be"),
+        ([-3, -1], "2 elements, 1 to 3 before its first"),
+        ([-2, 7], "1 element, 2 before its first; 1 element, 2 after its last, where y[3, 1] would be"),
+    ],
+)
+def test_the_place_of_an_overrun(elements: list[int], words: str) -> None:
+    with poisoned(NAN_FILL) as allocations:
+        one = torch.empty(3, 2)
+        for at in elements:
+            one.as_strided((1,), (1,), one.storage_offset() + at).zero_()
+        (found,) = allocations.overrun(allocations.canaries())
+    assert found.words("y", one.shape) == words
+    assert found.words("y", (0, 0, 0)) == found.words("y") == words.partition(", where")[0]
+
+
+@pytest.mark.parametrize(
+    ("at", "words"),
+    [
+        (5, "x[1, 1] = 77, was 5"),
+        (3, "beside x: 1 element after x[0, 1], in padding"),
+        (4, "x[1, 0] = 77, was 4"),
+        (0, "beside x: 1 element before its first"),
+        (10, "beside x: 2 elements after its last"),
+    ],
+)
+def test_the_place_in_the_memory_of_an_input(at: int, words: str) -> None:
+    before = torch.arange(12.0)
+    after = before.clone()
+    after[at] = 77.0
+    assert place_written("x", before.as_strided((3, 2), (3, 1), 1), before, after) == words
+    after[11] = 77.0
+    assert place_written("x", before.as_strided((3, 2), (3, 1), 1), before, after) == f"{words} and 1 more"
 
 
 def test_an_output_that_requires_a_gradient_is_taken_without() -> None:

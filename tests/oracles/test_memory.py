@@ -33,7 +33,8 @@ def test_factories_are_poisoned_between_canaries_and_put_back() -> None:
         assert not allocations.overrun(allocations.canaries())
         made[0].as_strided((1,), (1,), made[0].storage_offset() + 12).zero_()
         made[4].as_strided((1,), (1,), made[4].storage_offset() - 1).zero_()
-        assert allocations.overrun(allocations.canaries()) == [(made[0].data_ptr(), "after"), (made[4].data_ptr(), "before")]
+        found = [(one.allocation.address, one.elements) for one in allocations.overrun(allocations.canaries())]
+        assert found == [(made[0].data_ptr(), [12]), (made[4].data_ptr(), [-1])]
     assert (torch.empty, torch.Tensor.new_empty, torch.zeros) == before
     assert "new_empty" not in vars(torch.Tensor)
 
@@ -110,6 +111,22 @@ def test_a_result_that_depends_on_what_was_in_a_buffer_fails() -> None:
     assert not failing(judged(wrong, CASE)[2])
     assert gate_symptoms(memory.GATE, wrong, CASE) == {("memory", "h_post", "uninitialised")}
     assert not gate_symptoms(memory.GATE, MANUAL, CASE)
+
+
+def test_a_result_that_depends_on_what_lies_behind_an_input_fails() -> None:
+    """NaN lies there in the first run. A max drops it; times 0 it is NaN with either pattern unless that changes."""
+
+    def past(out: tuple[torch.Tensor, ...], arguments: tuple[torch.Tensor, ...], how: object) -> tuple[torch.Tensor, ...]:
+        x = arguments[0]
+        behind = x.as_strided((1,), (1,), x.storage_offset() + x.numel() + 5)
+        return (out[0], how(out[1], behind), *out[2:])  # type: ignore[operator]
+
+    dropped = altered(MANUAL, forward=lambda out, given: past(out, given, torch.fmax))
+    assert not failing(judged(dropped, CASE)[2])
+    assert gate_symptoms(memory.GATE, dropped, CASE) == {("memory", "h_post", "uninitialised")}
+    kept = altered(MANUAL, forward=lambda out, given: past(out, given, lambda one, behind: one + 0 * behind))
+    assert symptoms(judged(kept, CASE)[2]) == {("nonfinite", "h_post", "class")}
+    assert gate_symptoms(memory.GATE, kept, CASE) == {("memory", "h_post", "uninitialised")}
 
 
 def test_a_result_that_the_next_call_overwrites_fails() -> None:

@@ -234,12 +234,12 @@ def _written(recording: Recording, after: Mapping[str, Tensor | None]) -> Record
 
 def _overrun(recording: Recording, allocations: Allocations) -> Recording | None:
     """Return the recording with the tensor beside which the run wrote, and the first element there."""
-    for raw, size in allocations.made:
-        changed = (raw != allocations.fill).nonzero().reshape(-1)
-        beside = changed[(changed < BAND) | (changed >= BAND + size)]
+    for made in allocations.made:
+        changed = (made.raw != allocations.fill).nonzero().reshape(-1)
+        beside = changed[(changed < BAND) | (changed >= BAND + made.size)]
         if not beside.numel():
             continue
-        name = recording.capture.name_at(raw.data_ptr() + BAND)
+        name = recording.capture.name_at(made.address)
         if name is None:
             raise ExportError("memory beside an allocation was written that no launched kernel was given")
         return replace(recording, band=(name, int(beside[0]) - BAND))
