@@ -1,19 +1,23 @@
-"""The gates that may need further runs, cheapest first."""
+"""The gates that may need further runs, cheapest first; and which failure may follow from which."""
 
 from mhc.oracles import (
     algebra,
+    bound,
     determinism,
     exact,
     gradient,
     isolation,
     memory,
+    nonfinite,
     ordering,
+    pair,
     precision,
     presence,
     sequence,
     training,
 )
 from mhc.oracles.trial import Gate
+from mhc.oracles.verdict import Verdict
 
 GATES: tuple[Gate, ...] = (
     *gradient.GATES,
@@ -28,3 +32,28 @@ GATES: tuple[Gate, ...] = (
     *training.GATES,
     *sequence.GATES,
 )
+
+_OF_THE_FIRST_RUN = frozenset({bound.NAME, nonfinite.NAME})
+_AGAIN = frozenset({exact.NAME, precision.NAME, algebra.NAME, training.NAME, sequence.NAME})
+_ALSO_AGAIN = frozenset(
+    {(ordering.NAME, ordering.RACE), (gradient.NAME, gradient.DERIVATIVE), (gradient.NAME, gradient.ADDITIVE)}
+)
+_OF_VALUES = frozenset(
+    {*_OF_THE_FIRST_RUN, *_AGAIN, determinism.NAME, gradient.NAME, isolation.NAME, ordering.NAME, pair.NAME}
+)
+
+
+def may_follow(failure: Verdict, other: Verdict) -> bool:
+    """Return whether a failure may follow from another one, and so need not be another mistake.
+
+    A result that float64 contradicts in the first run may be contradicted again wherever it is compared with float64.
+    Where it depends on memory that holds no input, every comparison of its values may fail. What compares the bits of two
+    runs does not fail of a wrong value alone.
+    """
+    if failure.subject != other.subject or failure is other:
+        return False
+    if (other.oracle, other.symptom) == (memory.NAME, memory.UNINITIALISED):
+        return failure.oracle in _OF_VALUES
+    if other.oracle not in _OF_THE_FIRST_RUN:
+        return False
+    return failure.oracle in _AGAIN or (failure.oracle, failure.symptom) in _ALSO_AGAIN

@@ -24,6 +24,7 @@ from mhc.oracles.verdict import Verdict, not_applicable
 from mhc.reference import condensed, widen
 
 NAME = "gradient"
+DERIVATIVE, ADDITIVE = "not the derivative", "not additive"
 PARTS = ("first tokens", "other tokens")
 
 
@@ -47,7 +48,7 @@ def differentiated(trial: Trial) -> Plan | list[Verdict]:
             wanted = {spec.name: few.expand(wanted[spec.name], spec) for spec in table.gradients if spec.name in wanted}
         gradients = {name: _derived(wanted[name], one) for name, one in trial.allowed.gradients.items() if name in wanted}
         observation = replace(trial.observation, outputs={})
-        return agree(NAME, "not the derivative", observation, replace(trial.allowed, gradients=gradients))
+        return agree(NAME, DERIVATIVE, observation, replace(trial.allowed, gradients=gradients))
 
     return Plan(judge=judge)
 
@@ -109,7 +110,7 @@ def additive(trial: Trial) -> Plan | list[Verdict]:
             if spec.name in trial.allowed.gradients
         }
         observation = replace(trial.observation, outputs={}, gradients=added)
-        return agree(NAME, "not additive", observation, replace(trial.allowed, gradients=gradients))
+        return agree(NAME, ADDITIVE, observation, replace(trial.allowed, gradients=gradients))
 
     return Plan(runs=runs, judge=judge)
 

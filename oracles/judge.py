@@ -6,15 +6,17 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from mhc.dense import equal_bits
 from mhc.observation import Observation
-from mhc.oracles import aliasing, bound, effects, liveness, memory, nonfinite, refusal
+from mhc.oracles import aliasing, bound, effects, liveness, memory, nonfinite, pair, refusal
 from mhc.oracles.bounds.error_number import ErrorNumber
-from mhc.oracles.tolerances import Tolerances
+from mhc.oracles.tolerances import ByResidual, Tolerances
 from mhc.oracles.trial import results
 from mhc.oracles.verdict import Status, Verdict, failed, not_applicable
 
 JUDGED, SAMPLED, NOT_RETURNED = "judged", "judged by sampling", "not returned"
 NOTHING, ABSENT = "nothing to judge", "absent"
+AS_FIRST = "as in the first run, in which it is wrong"
 
 
 @torch.inference_mode()
@@ -95,19 +97,40 @@ def measured(verdicts: Iterable[Verdict], observation: Observation, allowed: Tol
 
 
 @torch.inference_mode()
-def agree(oracle: str, symptom: str, observation: Observation, allowed: Tolerances) -> list[Verdict]:
-    """Return one verdict on each result of a further run, on class and magnitude, under the name of gate `oracle`."""
-    verdicts = []
+def agree(
+    oracle: str, symptom: str, observation: Observation, allowed: Tolerances, *, first: Observation | None = None
+) -> list[Verdict]:
+    """Return one verdict on each result of a further run, on class and magnitude, under the name of gate `oracle`.
+
+    Args:
+        first: the first run, where it had the same inputs and `allowed`. A wrong result says nothing more where it is wrong
+            there too, and the two are no further apart than two right ones may be: the further run made no difference.
+    """
+    verdicts, before = [], {} if first is None else results(first)
     for name, value, wanted in pairs(observation, allowed):
         if value is None or wanted is None:
             verdicts.append(judge_missing(oracle, name, value, wanted))
             continue
         both = labelled(bound.judge_class_and_magnitude(name, value, wanted), allowed)
         worst = next((verdict for verdict in both if verdict.status is Status.FAIL), both[1])
-        if worst.status is Status.FAIL:
+        was = before.get(name)
+        if worst.status is Status.FAIL and was is not None and _as_before(name, was, value, wanted):
+            worst = not_applicable(oracle, name, AS_FIRST)
+        elif worst.status is Status.FAIL:
             worst = replace(worst, symptom=symptom, message=f"{symptom}: {worst.message}")
         verdicts.append(Verdict(**{**vars(worst), "oracle": oracle}))  # half the time of `replace`
     return verdicts
+
+
+def _as_before(name: str, was: Tensor, now: Tensor, wanted: ErrorNumber) -> bool:
+    """Return whether two runs on the same inputs, the second of which is wrong, are wrong alike."""
+    if equal_bits(was, now):
+        return True
+    if isinstance(wanted, ByResidual) or was.shape != now.shape:
+        return False
+    before = bound.judge_class_and_magnitude(name, was, wanted)
+    wrong = any(one.status is Status.FAIL for one in before)
+    return wrong and pair.compare(name, (was, now), (wanted, wanted), ("", "")).status is Status.PASS
 
 
 def pairs(observation: Observation, allowed: Tolerances) -> Iterator[tuple[str, Tensor | None, ErrorNumber | None]]:

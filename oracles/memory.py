@@ -18,7 +18,7 @@ from mhc.placement import fetch
 NAME = "memory"
 REFILLED = "other poison"
 UNINITIALISED = "uninitialised"
-OTHER_BYTES = "a run with other bytes in memory beside the inputs and in memory not written yet"
+OTHER_BYTES = "a run with other bytes beside the inputs and in memory not written yet"
 
 
 def judge(observation: Observation) -> list[Verdict]:

@@ -56,7 +56,7 @@ def programs(order: Order, trial: Trial) -> Plan | list[Verdict]:
         failure = observed[label].failure
         if failure is not None:
             return [not_applicable(NAME, "programs", f"no results with {label}: {failure.type}")]
-        verdicts = agree(NAME, RACE, observed[label], trial.allowed)
+        verdicts = agree(NAME, RACE, observed[label], trial.allowed, first=trial.observation)
         why = f"with {label}; a GPU promises no order"
         return [replace(one, message=f"{one.message} {why}") if one.status is Status.FAIL else one for one in verdicts]
 

@@ -69,7 +69,7 @@ def _between(trial: Trial, how: str, case: Case) -> Plan:
         allowed = tolerances(inputs, wanted, declared=trial.declared)
         return [
             *(_named(one, label) for one in agree(NAME, OTHERS, observed[label], allowed)),
-            *agree(NAME, "changed by others", observed[again], trial.allowed),
+            *agree(NAME, "changed by others", observed[again], trial.allowed, first=trial.observation),
         ]
 
     same = Run(label=again, inputs=trial.inputs, saved=trial.reference.saved)
@@ -137,7 +137,7 @@ def rewritten(trial: Trial) -> Plan | list[Verdict]:
     run = Run(label=REWRITTEN, inputs=trial.inputs, saved=trial.reference.saved, before=before)
 
     def judge(observed: Mapping[str, Observation]) -> list[Verdict]:
-        return agree(NAME, "stale inputs", observed[REWRITTEN], trial.allowed)
+        return agree(NAME, "stale inputs", observed[REWRITTEN], trial.allowed, first=trial.observation)
 
     return Plan(runs=[run], judge=judge)
 

@@ -71,14 +71,14 @@ def plan(symptom: str, uses: Callable[[Case], Mapping[str, Autograd]], trial: Tr
     def judge(observed: Mapping[str, Observation]) -> list[Verdict]:
         verdicts = []
         for run, use in zip(runs, found.values(), strict=True):
-            allowed = trial.allowed
+            allowed, first = trial.allowed, None if use.unused else trial.observation
             if use.unused:
                 allowed = tolerances(run.inputs, reference(run.inputs), declared=trial.declared)
             verdicts += [
                 replace(one, symptom=OUTPUTS if one.subject in allowed.outputs else symptom)
                 if one.status is Status.FAIL
                 else one
-                for one in agree(NAME, run.label, _completed(trial, use, observed[run.label]), allowed)
+                for one in agree(NAME, run.label, _completed(trial, use, observed[run.label]), allowed, first=first)
             ]
         return verdicts
 

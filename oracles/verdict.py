@@ -46,6 +46,7 @@ class Verdict:
         ratio: the largest |error| / bound seen, where the oracle measures one.
         errors: measured on demand, for tables; campaigns leave it None.
         against: the implementation compared with; empty for every gate but `pair`.
+        run: the label of the further run that fails by itself, as the first run might; empty for every other verdict.
         sampled: the tolerance is a sampled one, which is statistical, and no derived bound.
         where: in which elements it fails, once that is asked for (`located`), where the oracle compares elements.
         locate: computes `where`; kept until then only, since it holds the tensors.
@@ -59,6 +60,7 @@ class Verdict:
     ratio: float | None = None
     errors: Errors | None = None
     against: str = ""
+    run: str = ""
     sampled: bool = False
     where: ErrorMap | None = field(default=None, repr=False)
     locate: Callable[[], ErrorMap] | None = field(default=None, repr=False, compare=False)

@@ -296,6 +296,15 @@ def test_a_sum_without_atomic_additions_is_a_race(depth: Level, orders: set[int]
     assert message.endswith("with programs together; a GPU promises no order")
 
 
+def test_a_wrong_value_is_no_race_where_every_order_returns_its_bits() -> None:
+    verdicts = check(WRONG, replace(CASE, sizes={"T": 6, "D": 3}), "cpu", Level.FULL).verdicts
+    assert ("bound", "y", "value") in found(verdicts)
+    assert not {("ordering", "y", "race"), ("sequence", "y", "stale inputs")} & found(verdicts)
+    both = replace(implementation(atomic=False, zeroed=False), name="both")
+    verdicts = check(both, replace(CASE, sizes={"T": 6, "D": 3}), "cpu", Level.FULL).verdicts
+    assert {("bound", "y", "value"), ("ordering", "y", "race")} <= found(verdicts), "a race beside a wrong value stays"
+
+
 @triton.jit
 def last_finishes(x, parts, y, D, SPLITS: tl.constexpr, BLOCK: tl.constexpr, WAITS: tl.constexpr, ARRIVED: tl.constexpr):
     """The sum of a row in parts, which one of them adds up: the last by its number, or the last to come."""

@@ -84,6 +84,21 @@ def test_which_gates_judge(monkeypatch: pytest.MonkeyPatch) -> None:
         assert asked(depth, implementation, monkeypatch=monkeypatch) == wanted, (depth, implementation.name)
 
 
+def test_the_memory_gate_judges_a_wrong_value_where_that_is_asked_for() -> None:
+    wrong = altered(MANUAL, forward=lambda out, _: (out[0] + 1, *out[1:]))
+    judged = check(wrong, CASE, "cpu", Level.MEMORY)
+    assert [one.status for one in judged.verdicts if (one.oracle, one.subject) == ("memory", "h_in")] == [Status.PASS]
+    assert {(one.oracle, one.subject) for one in judged.failures} == {("bound", "h_in")}
+
+
+def test_one_wrong_value_is_no_race_and_not_changed_by_other_calls() -> None:
+    """Runs on the same inputs return the same bits; what else fails compares other inputs with float64."""
+    wrong = altered(MANUAL, forward=lambda out, _: (out[0] + 1, *out[1:]))
+    failures = check(wrong, CASE, "cpu", Level.FULL).failures
+    assert ("bound", "value") in {(one.oracle, one.symptom) for one in failures}
+    assert not {"race", "stale inputs", "changed by others"} & {one.symptom for one in failures}
+
+
 def test_a_clock_hears_of_every_run_and_where_time_went() -> None:
     heard: list[int] = []
     ended: list[int] = []

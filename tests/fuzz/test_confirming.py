@@ -98,7 +98,7 @@ def test_without_a_way_to_start_it_loads_the_implementation(monkeypatch: pytest.
     monkeypatch.setattr(minimise_, "processes", lambda *_: start)
     result = minimise(found(WRONG), "cpu", checks=1)
     assert result.variables == {"SOME_VARIABLE": "7"}
-    assert len(started) == 1 + 3
+    assert len(started) == 1 + 3 + 1
 
 
 def test_a_finding_that_no_fresh_process_shows_is_confirmed_as_it_was() -> None:

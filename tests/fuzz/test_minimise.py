@@ -90,7 +90,7 @@ def test_a_wrong_value_in_one_process_and_confirmed_in_three_more() -> None:
     assert (reduction.elements_before, reduction.elements) == (3 * 17 * 4 * 136, 6)
     assert reduction.stable
     assert (reduction.reproduced, reduction.runs) == (3, 3)
-    assert len(started) == 1 + 3
+    assert len(started) == 1 + 3 + 1, "one more for what memory has to do with it"
 
 
 def test_the_steps_the_map_and_the_case_as_it_was_drawn_are_kept() -> None:
@@ -160,7 +160,8 @@ def test_gates_with_further_runs_judge_only_where_the_bug_shows_in_no_other_way(
     assert set(depths[1:]) == {Level.FULL}
     depths.clear()
     minimal(WRONG, lambda case, depth: depths.append(depth) or WRONG)  # type: ignore[func-returns-value]
-    assert set(depths) == {Level.PLAIN}
+    assert set(depths[:-1]) == {Level.PLAIN}
+    assert depths[-1] is Level.MEMORY
 
 
 def test_a_flaky_one_is_asked_again_and_its_rate_told() -> None:
@@ -213,6 +214,31 @@ def test_one_that_is_right_by_itself_is_told_to_be_wrong_after_others() -> None:
     assert result.reduction is not None
     assert result.reduction.reproduced == 0
     assert result.message == f"as found\nright in a new process; then {wrong.message} (sequence)"
+
+
+def test_a_value_that_depends_on_memory_that_holds_no_input_is_told_to() -> None:
+    beside = failed("memory", "h_in", "uninitialised", "h_in[0, 0, 0] = nan, and 0 in a run with other bytes")
+    start, _ = stubs(lambda case, depth: beside if depth is Level.MEMORY else WRONG)
+    result = minimise(found(WRONG), "cpu", start=start)
+    assert result.fingerprint == found(WRONG).fingerprint
+    assert result.message == f"{WRONG.message}\ndepends on memory that holds no input: {beside.message} (memory)"
+    for other in (replace(beside, subject="dx"), replace(beside, symptom="overrun"), FINE):
+        start, _ = stubs(lambda case, depth, said=other: said if depth is Level.MEMORY else WRONG)  # type: ignore[misc]
+        assert minimise(found(WRONG), "cpu", start=start).message == WRONG.message
+    start, _ = stubs(lambda case, depth: beside if depth is Level.MEMORY else DEAD)
+    assert minimise(found(DEAD), "cpu", start=start).message == DEAD.message
+
+
+def test_what_is_known_of_one_that_is_not_reproduced() -> None:
+    why = "not reproduced in a new process: calls before it in its process may be the cause, or chance"
+    start, _ = stubs(lambda case, depth: FINE)
+    result = minimise(found(WRONG), "cpu", start=start, dtypes=("float32",))
+    assert result.message == f"as found\n{why}"
+    assert minimise(found(WRONG), "cpu", start=start).message == "as found", "where no process is new"
+    inexact = failed("exact", "h_in", "inexact", "inexact: h_in[0, 0, 0] = 1")
+    start, _ = stubs(lambda case, depth: inexact if depth is Level.FULL else FINE)
+    result = minimise(found(WRONG), "cpu", start=start, dtypes=("float32",))
+    assert result.message == f"as found\n{why}; in a new process another gate fails: {inexact.message} (exact)"
 
 
 def after_another(case: Case) -> Finding:

@@ -37,7 +37,9 @@ def test_it_is_reported(run: Path) -> None:
     assert done.exit_code == 1, done.output
     assert "# 40 cases in 59 s on cpu, 2 findings" in done.output
     assert f"- **{MINIMAL}** mine: h_post: value (bound): minimal, stable, 3 of 3, seen 30 times" in done.output
-    assert f"- **{SHRUNK}** mine: h_in: value (bound): shrunk, not confirmed yet, seen 7 times" in done.output
+    assert (
+        f"- **{SHRUNK}** mine: h_in: value (bound): shrunk, not run again in a new process yet, seen 7 times" in done.output
+    )
     assert "- mine compared with golden on 40 cases" in done.output
 
 

@@ -48,7 +48,9 @@ def test_every_output_has_its_row_and_every_other_gate_its_line() -> None:
     lines = replay_table(CASE, "altered", verdicts).splitlines()
     assert lines[0] == f"altered on {CASE.id}"
     wide = next(number for number, line in enumerate(lines) if line.startswith("  output"))
-    assert " ".join(line.strip() for line in lines[1:wide]) == details(CASE)
+    fails = next(number for number, line in enumerate(lines) if line.startswith("  FAILS"))
+    assert " ".join(line.strip() for line in lines[1:fails]) == details(CASE)
+    assert lines[fails:wide] == ["  FAILS: dx: value (bound); may follow from it: gradient, precision, algebra, sequence"]
     assert lines[wide].split() == ["output", "max", "error", "mean", "error", "bound", "error/bound"]
     rows = {line.split()[0]: line.split() for line in lines[wide + 1 :] if " PASS" in line or " FAIL" in line}
     assert [len(rows[name]) for name in ("h_in", "h_post", "h_res", "dx", "dphi")] == [6] * 5
@@ -58,7 +60,7 @@ def test_every_output_has_its_row_and_every_other_gate_its_line() -> None:
     assert rows["h_in"][5] == "PASS"
     assert rows["dx"][5] == "FAIL"
     assert lines[lines.index(next(line for line in lines if line.startswith("  dx "))) + 1].startswith("      dx[0, ")
-    assert any(line.startswith("  algebra     dx: FAIL: scaled x: dx[") for line in lines)
+    assert any(line.startswith("  algebra     dx: FAIL, may follow from value (bound): scaled x: dx[") for line in lines)
     assert "  determinism 11 pass" in lines
 
 
@@ -78,6 +80,64 @@ def test_the_row_of_an_output_that_another_gate_fails_does_not_pass() -> None:
     assert next(line for line in lines if line.startswith("  dy ")).endswith("  PASS")
 
 
+def test_the_cause_is_named_first_and_what_may_follow_from_it() -> None:
+    verdicts = [
+        failed("bound", "y", "value", "y[0] = 2, float64 1, bound 0.1", ratio=10.0),
+        failed("bound", "dx", "value", "dx[0] = 2, float64 1, bound 0.1", ratio=10.0),
+        failed("gradient", "dx", "not linear", "dx[0] = 2"),
+        failed("gradient", "dx", "not additive", "not additive: dx[0] = 2"),
+        failed("determinism", "y", "differs", "y[0] = 2, and 3"),
+        failed("isolation", "z", "leak", "z[0] = 2, and nan"),
+        failed("exact", "y", "inexact", "inexact: y[0] = 2"),
+        failed("algebra", "z", "permuted tokens", "permuted tokens: z[0] = 1"),
+    ]
+    lines = replay_table(CASE, "mine", verdicts).splitlines()
+    assert [line for line in lines if "FAILS" in line] == [
+        "  FAILS: y: value (bound), differs (determinism); may follow from value (bound): exact",
+        "  FAILS: dx: value (bound), not linear (gradient); may follow from value (bound): gradient",
+        "  FAILS: z: leak (isolation), permuted tokens (algebra)",
+    ]
+    assert [line for line in lines if ": FAIL" in line] == [
+        "  gradient    dx: FAIL: dx[0] = 2",
+        "  determinism y: FAIL: y[0] = 2, and 3",
+        "  isolation   z: FAIL: z[0] = 2, and nan",
+        "  algebra     z: FAIL: permuted tokens: z[0] = 1",
+        "  gradient    dx: FAIL, may follow from value (bound): not additive: dx[0] = 2",
+        "  exact       y: FAIL, may follow from value (bound): inexact: y[0] = 2",
+    ]
+    follows = [json.loads(line)["follows"] for line in replay_lines(CASE, "mine", verdicts).splitlines()]
+    assert follows == ["", "", "", "dx: value (bound)", "", "", "y: value (bound)", ""]
+
+
+def test_memory_that_holds_no_input_is_the_cause_of_a_wrong_value() -> None:
+    verdicts = [
+        failed("nonfinite", "y", "class", "y[0] = nan, float64 0"),
+        failed("bound", "y", "value", "y[1] = 2", ratio=2.0),
+        failed("memory", "y", "uninitialised", "y[0] = nan, and 0"),
+        failed("memory", "y", "overrun", "wrote beside y"),
+        failed("algebra", "y", "scaled x", "scaled x: y[0] = nan"),
+    ]
+    lines = replay_table(CASE, "mine", verdicts).splitlines()
+    cause = "uninitialised (memory)"
+    assert f"  FAILS: y: {cause}, overrun (memory); may follow from {cause}: nonfinite, bound, algebra" in lines
+    assert f"  nonfinite   y: FAIL, may follow from {cause}: y[0] = nan, float64 0" in lines
+
+
+def test_a_run_that_fails_again_by_itself_is_listed_with_the_first() -> None:
+    wrote = failed("memory", "y", "overrun", "wrote beside y: 1 element")
+    again = [replace(wrote, message=f"{wrote.message} (run: {run})", run=run) for run in ("repeat", "other poison")]
+    other = failed("ordering", "y", "race", "race: y[0] = 1 together")
+    lines = replay_table(CASE, "mine", [wrote, *again, other, replace(other, message="race: y[0] = 1 in turn")]).splitlines()
+    at = lines.index("  memory      y: FAIL: wrote beside y: 1 element")
+    assert lines[at + 1] == "      again in 2 further runs: repeat; other poison"
+    assert sum("wrote beside" in line for line in lines) == 1
+    assert sum("FAIL: race" in line for line in lines) == 2
+    assert "  memory      3 fail" in lines
+    late = replay_table(CASE, "mine", again).splitlines()
+    assert "  memory      y: FAIL: wrote beside y: 1 element (run: repeat)" in late
+    assert "      again in a further run: other poison" in late
+
+
 def test_it_fits_a_terminal_whatever_a_kernel_says() -> None:
     long = "a kernel said\n" + "much " * 100
     tiny = Errors(largest=1e-300, mean=1e-300, bound=1e-300, judged=10**9, elements=10**10)
@@ -90,7 +150,8 @@ def test_it_fits_a_terminal_whatever_a_kernel_says() -> None:
     lines = replay_table(CASE, "mine", verdicts).splitlines()
     assert max(map(len, lines)) <= WIDTH
     assert " ".join(lines).count("much") == 300
-    assert next(line for line in lines if "dgamma" in line).endswith("FAIL, a bound for 1000000000 of 10000000000 elements")
+    row = next(line for line in lines if line.startswith("  dgamma"))
+    assert row.endswith("FAIL, a bound for 1000000000 of 10000000000 elements")
     assert next(line for line in lines if "h_mix" in line).split()[1:7] == ["-", "-", "-", "-", "NOT", "APPLICABLE:"]
 
 

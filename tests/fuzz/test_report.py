@@ -14,7 +14,7 @@ from mhc import Implementation, Layout, Recipe, default_case, operator
 from mhc.fuzz.campaign.store import FILE, Store
 from mhc.fuzz.cli.main import main
 from mhc.fuzz.cli.replay_table import replay_table
-from mhc.fuzz.findings.finding import finding, read_finding
+from mhc.fuzz.findings.finding import Reduction, finding, read_finding
 from mhc.fuzz.findings.fingerprint import Fingerprint
 from mhc.fuzz.findings.known_issues import KnownIssue
 from mhc.fuzz.report import Run, describe, markdown, read, write_reports
@@ -305,6 +305,28 @@ def test_what_the_ledger_knows_is_known_and_no_failure(tmp_path: Path, monkeypat
     assert run.outcome == ("known", "Nothing new: 1 known finding in 3 cases in 12 s")
 
 
+def test_a_finding_that_did_not_fail_again_is_not_called_minimal(tmp_path: Path) -> None:
+    case = default_case(operator=str(WINDOW.operator), T=4, K=2, dtype="float32", scalars={"window": 1})
+    found = finding("one", WINDOW, case, failed("bound", "y", "value", "y[0, 0] = 1"))
+    assert describe(found, tmp_path / "one.json").startswith("FOUND ")
+    for again, heading, told in (
+        ((0, 3), "NOT REPRODUCED", "as drawn, not reproduced in 3 new processes, seen 0 times"),
+        ((0, 1), "NOT REPRODUCED", "as drawn, not reproduced in 1 new process, seen 0 times"),
+        ((1, 10), "MINIMAL", "minimal, flaky, 1 of 10, seen 0 times"),
+        ((3, 3), "MINIMAL", "minimal, stable, 3 of 3, seen 0 times"),
+    ):
+        reduction = Reduction(elements_before=1, elements=1, checks=1, seconds=1.0, reproduced=again[0], runs=again[1])
+        small = replace(found, reduction=reduction)
+        assert describe(small, tmp_path / "one.json", minimal=True).startswith(f"{heading} {found.fingerprint}")
+        path = tmp_path / "-".join(map(str, again))
+        path.mkdir()
+        with closing(Store.create(path / FILE)) as store:
+            store.keep(found.fingerprint.id, small.document, "minimal", 1.0)
+            run = read(path, store)
+        assert told.partition(", seen")[0] in markdown(run)
+        assert told.split(", ")[0] in {one.text for one in parsed(run).iter("span")}
+
+
 def test_the_report_of_a_killed_run(tmp_path: Path) -> None:
     killed(tmp_path).close()
     result = report(tmp_path)
@@ -313,7 +335,7 @@ def test_the_report_of_a_killed_run(tmp_path: Path) -> None:
     found = read_finding(tmp_path / f"{id_}.json")
     assert found.fingerprint.id == id_, "its file, which the campaign did not come to write, replays"
     assert "Legs: 12 s, killed; 1 case begun and not counted." in result.output
-    assert "raw, not confirmed yet" in result.output
+    assert "as drawn, not run again in a new process yet" in result.output
     root = ET.fromstring((tmp_path / "report.html").read_text(encoding="utf-8"))
     assert "The last leg was killed, or still runs; 1 case in hand." in "".join(root.itertext())
 

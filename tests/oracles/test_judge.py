@@ -9,7 +9,18 @@ from mhc import Refused, default_case, materialise, observe, reference
 from mhc.operators.mhc_pre.torch.implementations import MANUAL
 from mhc.oracles.bound import Tolerances, tolerances
 from mhc.oracles.bounds.error_number import ErrorNumber
-from mhc.oracles.judge import JUDGED, NOT_RETURNED, NOTHING, SAMPLED, agree, judge, judge_missing, labelled, outcomes
+from mhc.oracles.judge import (
+    AS_FIRST,
+    JUDGED,
+    NOT_RETURNED,
+    NOTHING,
+    SAMPLED,
+    agree,
+    judge,
+    judge_missing,
+    labelled,
+    outcomes,
+)
 from mhc.oracles.verdict import Status, Verdict, failed, not_applicable, passed
 
 
@@ -95,3 +106,34 @@ def test_verdicts_say_nothing_that_they_were_not_given() -> None:
         assert (verdict.oracle, verdict.subject, verdict.symptom, verdict.message) == ("o", "s", "", "")
         assert (verdict.ratio, verdict.errors, verdict.against, verdict.sampled) == (None, None, "", False)
     assert (passed("o", "s", ratio=0.5).ratio, failed("o", "s", "", "", ratio=2.0).ratio) == (0.5, 2.0)
+
+
+def test_a_result_that_is_as_wrong_as_in_the_first_run_says_nothing_more() -> None:
+    inputs = materialise(default_case(B=1, S=2, n=2, D=3, dtype="float32"))
+    right = reference(inputs)
+    allowed, seen = tolerances(inputs, right), observe(MANUAL, inputs, right.saved)
+    apart = allowed.map(lambda _, one: ErrorNumber(one.value + 1, one.error, one.dtype))
+    assert {(one.status, one.message) for one in agree("gate", "apart", seen, apart, first=seen)} == {
+        (Status.NOT_APPLICABLE, AS_FIRST)
+    }
+    outputs = {name: None if value is None else value.clone() for name, value in seen.outputs.items()}
+    outputs["h_in"].view(-1)[0] += 1.5  # type: ignore[union-attr]
+    moved = replace(seen, outputs=outputs)
+    failing = [one.subject for one in agree("gate", "apart", moved, apart, first=seen) if one.status is Status.FAIL]
+    assert failing == ["h_in"]
+    assert {one.status for one in agree("gate", "apart", seen, allowed, first=moved)} == {Status.PASS}
+    outputs["h_in"] = seen.outputs["h_in"] * (1 + 2**-22)  # type: ignore[operator,assignment]
+    assert {one.status for one in agree("gate", "apart", moved, apart, first=seen)} == {Status.NOT_APPLICABLE}
+
+
+def test_a_wrong_result_beside_a_right_one_of_the_first_run_fails() -> None:
+    inputs = materialise(default_case(B=1, S=2, n=2, D=3, dtype="float32"))
+    right = reference(inputs)
+    seen = observe(MANUAL, inputs, right.saved)
+    allowed = tolerances(inputs, right)
+    outputs = dict(seen.outputs)
+    number, value = allowed.outputs["h_in"], seen.outputs["h_in"]
+    assert value is not None
+    outputs["h_in"] = (number.value + 1.5 * number.error * (value.double() - number.value).sign()).float()
+    (wrong,) = [one for one in agree("gate", "apart", replace(seen, outputs=outputs), allowed, first=seen) if one.symptom]
+    assert (wrong.subject, wrong.symptom, wrong.status) == ("h_in", "apart", Status.FAIL)

@@ -166,7 +166,7 @@ def _leg(
         status=status,
         seconds=now - since,
         late=now - due,
-        printed=frozenset(re.findall(r"^(?:FOUND|MINIMAL) (.+)$", text, re.MULTILINE)),
+        printed=frozenset(re.findall(r"^(?:FOUND|MINIMAL|NOT REPRODUCED) (.+)$", text, re.MULTILINE)),
         output=text,
         errors=errors.read_text(encoding="utf-8", errors="replace"),
         left=left,

@@ -164,7 +164,7 @@ def _check(
     if measure:
         verdicts = measured(verdicts, observation, allowed)
     fails = [verdict for verdict in verdicts if verdict.status is Status.FAIL and verdict.oracle not in SIDE_EFFECT_GATES]
-    wrong = depth is not Level.FULL and bool(fails)
+    wrong = depth not in {Level.MEMORY, Level.FULL} and bool(fails)
     trial = Trial(
         inputs=inputs,
         reference=wanted,
@@ -175,7 +175,8 @@ def _check(
         by_autograd=implementation.by_autograd,
     )
     if depth is not Level.PLAIN and observation.failure is None and not wrong:
-        gates = [gate for gate in GATES if depth is not Level.DRAWN or gate.drawn(case)]
+        chosen = (memory.GATE,) if depth is Level.MEMORY else GATES
+        gates = [gate for gate in chosen if depth is not Level.DRAWN or gate.drawn(case)]
         verdicts += further(implementation, trial, gates, clock)
     for peer in peers:
         with clock.spent("comparing"):
@@ -249,5 +250,5 @@ def _unfit(gate: Gate, run: Run, observation: Observation, failing: Iterable[Ver
         return [not_applicable(gate.name, run.label, f"refused: {observation.refused}")]
     wrong = [one for one in failing if one.oracle not in SIDE_EFFECT_GATES]
     if wrong and fresh:
-        return [replace(one, message=f"{one.message} (run: {run.label})") for one in wrong]
+        return [replace(one, message=f"{one.message} (run: {run.label})", run=run.label) for one in wrong]
     return [not_applicable(gate.name, run.label, "its run failed")] if observation.failure is not None else []

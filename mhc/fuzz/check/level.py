@@ -9,4 +9,5 @@ class Level(Enum):
     PLAIN = "plain"  # the gates that need one run
     DRAWN = "drawn"  # and those with further runs that the case draws, if the first run passes
     CLEAN = "clean"  # and all with further runs, if the first run passes
+    MEMORY = "memory"  # and the memory gate with its further runs
     FULL = "full"  # and all with further runs

@@ -34,6 +34,7 @@ from mhc.fuzz.executors.local import Executor, LocalExecutor, Specs
 from mhc.fuzz.executors.ray_cluster import RayExecutor
 from mhc.fuzz.findings import fixtures
 from mhc.fuzz.findings.finding import Finding
+from mhc.fuzz.report.words import UNCONFIRMED
 from mhc.fuzz.worker.forkserver import start_server
 from mhc.fuzz.worker.preload_compiler import preload_compiler
 from mhc.fuzz.worker.process import HarnessError
@@ -89,7 +90,8 @@ def run_campaign(settings: Settings) -> int:
         return path
 
     def on_finding(found: Finding) -> None:
-        shown.tell(report.describe(found, save(found), settings.device))
+        text = report.describe(found, save(found), settings.device)
+        shown.tell(f"{text}\n    {UNCONFIRMED if found.reduction is None else found.reduction}")
 
     def on_minimal(found: Finding) -> None:
         text = report.describe(found, save(found), settings.device, minimal=True)

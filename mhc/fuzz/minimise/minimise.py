@@ -19,7 +19,7 @@ from mhc.fuzz.minimise.search import search
 from mhc.fuzz.worker.limits import Limits
 from mhc.fuzz.worker.protocol import Fault, Minimise, Minimised
 from mhc.implementation import Implementation
-from mhc.oracles import sequence
+from mhc.oracles import bound, memory, nonfinite, sequence
 from mhc.oracles.verdict import Status, Verdict
 from mhc.programs.drawn_program import DrawnProgram
 from mhc.programs.minimise import search as search_programs
@@ -88,8 +88,11 @@ def minimise(
     confirmed = confirm(small, start, probe.depth or Level.FULL, runs=probe.runs, least=least)
     if not _reproduced(confirmed) and small.case != found.case:
         confirmed = confirm(found, start, probe.depth or Level.FULL, runs=probe.runs, least=least)
-    if not _reproduced(confirmed):
-        confirmed = replace(confirmed, message=confirmed.message + _after_others(found, start, least))
+    if _reproduced(confirmed):
+        more = _from_memory(confirmed, start, least)
+    else:
+        more = _after_others(confirmed, start, least, fresh=dtypes is not None)
+    confirmed = replace(confirmed, message=confirmed.message + more)
     assert confirmed.reduction is not None
     smaller = confirmed.case != found.case
     reduction = replace(
@@ -137,15 +140,46 @@ def _dtypes(tested: Tested) -> Sequence[str] | None:
     return tested.dtypes if isinstance(tested, Implementation) else None
 
 
-def _after_others(found: Finding, start: Start, least: float) -> str:
-    """Return, for a case that is right by itself, how the sequence gate fails on it; empty where it does not."""
+def _after_others(found: Finding, start: Start, least: float, *, fresh: bool) -> str:
+    """Return, for a case that is right by itself, how the sequence gate fails on it; else what is known of it.
+
+    Args:
+        fresh: `start` starts new processes.
+    """
+    failures = [one for one in _alone(found, start, least, Level.FULL) if one.status is Status.FAIL]
+    first = next((one for one in failures if one.oracle == sequence.NAME), None)
+    if first is not None:
+        return f"\nright in a new process; then {first.message} ({sequence.NAME})"
+    if not fresh:
+        return ""
+    other = next((one for one in failures if one.subject == found.fingerprint.subject), None)
+    more = "" if other is None else f"; in a new process another gate fails: {other.message} ({other.oracle})"
+    return f"\nnot reproduced in a new process: calls before it in its process may be the cause, or chance{more}"
+
+
+def _from_memory(found: Finding, start: Start, least: float) -> str:
+    """Return, for a value that is wrong, how it depends on memory that holds no input; empty where it does not."""
+    seen = found.fingerprint
+    if seen.oracle not in {bound.NAME, nonfinite.NAME} or isinstance(found.case, DrawnProgram):
+        return ""
+    cause = Fingerprint(
+        operator=seen.operator,
+        implementation=seen.implementation,
+        oracle=memory.NAME,
+        subject=seen.subject,
+        symptom=memory.UNINITIALISED,
+    )
+    verdict = next((one for one in _alone(found, start, least, Level.MEMORY) if cause.fits(one)), None)
+    return "" if verdict is None else f"\ndepends on memory that holds no input: {verdict.message} ({memory.NAME})"
+
+
+def _alone(found: Finding, start: Start, least: float, depth: Level) -> list[Verdict]:
+    """Return the verdicts on a finding's case in a new process."""
     sandbox = Sandbox(start, limit=_limit(found, least), least=least)
     try:
-        verdicts = sandbox.verdicts(found.case, Level.FULL)
+        return sandbox.verdicts(found.case, depth)
     finally:
         sandbox.stop()
-    first = next((one for one in verdicts if one.oracle == sequence.NAME and one.status is Status.FAIL), None)
-    return "" if first is None else f"\nright in a new process; then {first.message} ({sequence.NAME})"
 
 
 def run_minimise(

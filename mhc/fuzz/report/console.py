@@ -31,10 +31,15 @@ def describe(found: Finding, path: Path, device: str = "cpu", *, minimal: bool =
     """Return the lines of a finding: where, got, wanted, bound, the case, and the one command that shows it again.
 
     Args:
-        minimal: it is minimised; then what its case has is listed too.
+        minimal: it is minimised, or did not fail in a new process; then what its case has is listed too.
     """
     message = bounded(found.message).replace("\n", "\n    ")
     command = replay_command(path, device, found.spec, found.against)
     special = details(found.case) if minimal else ""
     lines = [message, found.case.id, *([special] if special else []), command]
-    return f"{'MINIMAL' if minimal else 'FOUND'} {found.fingerprint}\n    " + "\n    ".join(lines)
+    gone = found.reduction is not None and not found.reduction.reproduced
+    return f"{_heading(minimal=minimal, gone=gone)} {found.fingerprint}\n    " + "\n    ".join(lines)
+
+
+def _heading(*, minimal: bool, gone: bool) -> str:
+    return ("NOT REPRODUCED" if gone else "MINIMAL") if minimal else "FOUND"

@@ -83,7 +83,7 @@ def _reached(pair: tuple[str, Mapping[str, int]]) -> str:
 
 
 def _finding(found: StoredFinding) -> list[str]:
-    state = f"{found.state}, {found.stability}, seen {plural(found.seen, 'time')}"
+    state = f"{found.progress}, {found.stability}, seen {plural(found.seen, 'time')}"
     block = [
         *([cut(found.known, 1000)] if found.known else []),
         *found.message.splitlines(),

@@ -12,7 +12,7 @@ from mhc.fuzz.check.differential import Pair
 from mhc.fuzz.findings.finding import Finding, Reduction
 from mhc.fuzz.findings.ordering import elements
 from mhc.fuzz.report.unjudged import Unjudged, by_sampling, nothing_judged, refusals, summary, unjudged, why_nothing
-from mhc.fuzz.report.words import bounded, details, duration, plural
+from mhc.fuzz.report.words import UNCONFIRMED, bounded, details, duration, plural
 from mhc.operator import OPERATORS
 from mhc.programs.drawn_program import DrawnProgram
 from mhc.programs.languages import language_of
@@ -91,9 +91,17 @@ class StoredFinding:
         """Return how often it failed again in a fresh process."""
         again = self.reduction
         if again is None or not again.runs:
-            return "not confirmed yet"
-        how = "stable" if again.stable else "flaky" if again.reproduced else "did not come again"
-        return f"{how}, {again.reproduced} of {again.runs}"
+            return UNCONFIRMED
+        if not again.reproduced:
+            return f"not reproduced in {plural(again.runs, 'new process', 'new processes')}"
+        return f"{'stable' if again.stable else 'flaky'}, {again.reproduced} of {again.runs}"
+
+    @property
+    def progress(self) -> str:
+        """Return in words whether its case is minimal; one that did not fail again is the one that was drawn."""
+        if self.state == "raw" or (self.state == "minimal" and self.reduction is not None and not self.reduction.reproduced):
+            return "as drawn"
+        return self.state
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,9 @@ from mhc.terminal import one_line, safe
 LONGEST = 2000
 """Characters of one message that a report shows; the finding's own file has it whole."""
 
+UNCONFIRMED = "not run again in a new process yet"
+"""What is known of a finding as it was drawn: calls before it in its process may be a part of its cause."""
+
 _DETAILS = 400  # characters of what a case has
 
 _LITERALS = 3  # of a tensor, that are listed
@@ -78,8 +81,8 @@ def ceiling(n: float) -> float:
     return power
 
 
-def plural(n: int, noun: str) -> str:
-    return f"{count(n)} {noun}" if n == 1 else f"{count(n)} {noun}s"
+def plural(n: int, noun: str, several: str | None = None) -> str:
+    return f"{count(n)} {noun}" if n == 1 else f"{count(n)} {several or f'{noun}s'}"
 
 
 def details(case: DrawnCase) -> str:
