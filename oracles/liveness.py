@@ -4,6 +4,7 @@ The end or hang of a whole process is observed by its parent, which reports `die
 """
 
 import re
+from dataclasses import dataclass
 
 from mhc.observation import Failure, Observation
 from mhc.oracles import refusal
@@ -67,6 +68,13 @@ _CUMULATIVE = frozenset({"out of memory", "floods its output", "leaves processes
 """Symptoms that accumulate over cases, so that the case in which they appear does not matter."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Died(Verdict):
+    """The verdict on a process that ended. how: in a word."""
+
+    how: str
+
+
 def _process_failed(symptom: str, message: str) -> Verdict:
     return failed(NAME, "process", symptom, message)
 
@@ -76,23 +84,23 @@ def hung(limit: float) -> Verdict:
     return _process_failed("hang", f"no answer within {limit:g} s")
 
 
-def died(how: str, *, called: bool = True) -> Verdict:
+def died(how: str, *, called: bool = True) -> Died:
     """Return the verdict on a process that ended by a signal or with a status.
 
     called: the implementation was called in the case; otherwise the reference may be to blame, or an earlier call.
     """
     when = "in the middle of the case" if called else "in the reference, before the implementation was called in this case"
-    return _process_failed(how, f"its process ended {when}: {how}")
+    return Died(**vars(_process_failed(how, f"its process ended {when}: {how}")), how=how)
 
 
 def after_judged(verdict: Verdict) -> Verdict:
     """Return the verdict on a process that failed after its case was judged, because of something left running."""
     if verdict.symptom in _CUMULATIVE:
         return verdict
-    message = verdict.message.replace("its process ended in the middle of the case", "its process ended")
+    what = f"its process ended: {verdict.how}" if isinstance(verdict, Died) else verdict.message
     return _process_failed(
         f"{verdict.symptom}, late",
-        f"after the case had been judged, by what it left running, or by `supports` of the implementation: {message}",
+        f"after the case had been judged, by what it left running, or by `supports` of the implementation: {what}",
     )
 
 

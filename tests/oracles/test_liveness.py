@@ -38,7 +38,11 @@ def test_an_error_of_the_device_that_the_harness_meets_is_one_of_the_kernel() ->
 
 @pytest.mark.parametrize("symptom", ["exit 9", "SIGSEGV"])
 def test_an_end_after_a_case_has_a_symptom_of_its_own(symptom: str) -> None:
-    assert liveness.after_judged(liveness.died(symptom)).symptom == f"{symptom}, late"
+    after = "after the case had been judged, by what it left running, or by `supports` of the implementation"
+    for called in (True, False):
+        late = liveness.after_judged(liveness.died(symptom, called=called))
+        assert (late.symptom, late.message) == (f"{symptom}, late", f"{after}: its process ended: {symptom}")
+    assert liveness.after_judged(liveness.hung(2.0)).message == f"{after}: no answer within 2 s"
 
 
 def test_what_adds_up_over_cases_is_the_same_in_and_after_one() -> None:
