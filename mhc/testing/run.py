@@ -175,7 +175,9 @@ class Run:
         found = self._finding(case, wrong[0])
         least = least_limit(self._implementation)
         dtypes = self._implementation.dtypes if self._apart else None
-        small = minimise(found, self._device, start=self._start, dtypes=dtypes, least=least, seconds=_SECONDS)
+        small = minimise(
+            found, self._device, start=self._start, dtypes=dtypes, fresh=self._apart, least=least, seconds=_SECONDS
+        )
         note = "" if small.reduction is None else str(small.reduction)
         if not self._apart:
             small, note = self._confirmed(small, least)

@@ -42,6 +42,7 @@ def minimise(
     *,
     start: Start | None = None,
     dtypes: Sequence[str] | None = None,
+    fresh: bool = True,
     least: float = LEAST_LIMIT,
     checks: int = CHECKS,
     seconds: float = SECONDS,
@@ -57,6 +58,7 @@ def minimise(
     Args:
         start: starts a process for a number of seconds that a case may take; a worker of `found.spec` where not given.
         dtypes: of cases that it takes, where `start` is given; None where `start` starts no new process.
+        fresh: whether it does.
         least: seconds below which a case is never taken for hung, where `start` is given.
         checks, seconds: when to stop the search. Confirming the result comes on top.
 
@@ -91,7 +93,7 @@ def minimise(
     if _reproduced(confirmed):
         more = _from_memory(confirmed, start, least)
     else:
-        more = _after_others(confirmed, start, least, fresh=dtypes is not None)
+        more = _after_others(confirmed, start, least, fresh=fresh)
     confirmed = replace(confirmed, message=confirmed.message + more)
     assert confirmed.reduction is not None
     smaller = confirmed.case != found.case
