@@ -22,11 +22,10 @@ from mhc.strategies.schedules import schedules, tiles
 from mhc.strategies.shapes import TILES, Limit, plain_shapes
 from mhc.strategies.values import (
     BELOW_1,
-    KINDS,
     MASKED,
     ONE_SIZE,
-    WHOLE_KINDS,
     exponents,
+    kinds_of,
     maskable,
     one_hot,
     special_values,
@@ -221,8 +220,7 @@ def _values(
     tensors, declared = {}, maskable(table)
     for at, spec in enumerate(present):
         scale = usual.get(spec.name, 0) + (exponent if spec.name in rescaled else 0)
-        kinds = tuple(kind for kind in (KINDS if spec.floating else WHOLE_KINDS) if kind in spec.kinds)
-        kind = draw(choice(kinds))
+        kind = draw(choice(kinds_of(table, spec, spec.shape(sizes))))
         size = 2.0**scale if spec.floating else 1.0
         if kind in ONE_SIZE and spec in declared and draw(st.integers(0, 3)) == 3:
             size = BELOW_1 * 2.0 ** (3 if -2 < scale < 3 else scale)

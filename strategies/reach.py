@@ -9,12 +9,17 @@ from hypothesis import strategies as st
 
 from mhc.operator import Axis, Operator, T
 from mhc.strategies.choice import choice
-from mhc.strategies.shapes import FEW, MIDDLE, TILES, Limit, edges, present_axes, usual_sizes
+from mhc.strategies.shapes import FEW, MIDDLE, TILES, Limit, edges, most_of_an_axis, present_axes, usual_sizes
 
 STEPS = 256
 """Steps of a log-uniform draw."""
 FIRST = 257
 """The smallest size of a stretched axis: larger than most tiles."""
+FORMS = (*("one",) * 4, "most", "two")
+"""Stretched sizes: one axis is long, or has its most or one less, or two axes of a tensor have more elements than a number
+of `COUNTS` together."""
+COUNTS = (1 << 15, 1 << 16)
+"""Elements beyond which an index of 16 bits wraps, or a grid ends."""
 PERIOD = 61
 """Tokens after which inputs repeat at model sizes, so that the reference needs only these (`mhc.condense`).
 
@@ -108,13 +113,46 @@ def alike_sizes(draw: st.DrawFn, limit: Limit, like: Mapping[str, int]) -> Mappi
 
 @st.composite
 def stretched_sizes(draw: st.DrawFn, limit: Limit) -> Mapping[str, int]:
-    """Draw the sizes of all symbols of a declared operator, one axis log-uniform up to its limit and the others smaller."""
+    """Draw the sizes of all symbols of a declared operator, one axis log-uniform up to its limit and the others smaller.
+
+    In some cases one axis has its most, or two are long together (`FORMS`).
+    """
     axes = draw(present_axes(limit.table))
-    sizes = draw(_smaller(limit, {axis.name: axis.least for axis in axes}, axes, _FEW_OR_MIDDLE))
+    least = {axis.name: axis.least for axis in axes}
+    form = draw(choice(FORMS))
+    first: Mapping[str, int] = {}
+    if form == "most":
+        first = draw(most_of_an_axis(limit, least, [axis for axis in axes if axis.most >= FIRST]))
+    elif form == "two":
+        first = draw(_two_long(limit, least, axes))
+    if first:
+        others = [axis for axis in axes if axis.name not in first]
+        return limit.table.sizes(draw(_smaller(limit, {**least, **first}, others, _FEW_OR_MIDDLE)))
+    sizes = draw(_smaller(limit, least, axes, _FEW_OR_MIDDLE))
     axis = draw(choice(tuple(axis for axis in axes if axis.most > MIDDLE[0]) or tuple(axes)))
     most = limit.most(sizes, axis)
     size = draw(log_uniform(max(1, axis.least, min(FIRST, most // 4)), most)) if most else 0
     return limit.table.sizes({**sizes, axis.name: size})
+
+
+@st.composite
+def _two_long(draw: st.DrawFn, limit: Limit, least: Mapping[str, int], axes: Sequence[Axis]) -> Mapping[str, int]:
+    """Draw two axes of a tensor with a quarter more elements together than one of `COUNTS`, and return their sizes.
+
+    Nothing where there is no room for so many.
+    """
+    count = draw(choice(COUNTS)) * 5 // 4
+    able = []
+    for one, other in limit.together(axes):
+        fewest, most = max(1, one.least, -(-count // max(1, other.most))), min(one.most, -(-count // max(1, other.least)))
+        if fewest <= most and limit.fits({**least, one.name: fewest, other.name: -(-count // fewest)}):
+            able.append((one.name, other.name, fewest, most))
+    if not able:
+        return {}
+    long, beside, fewest, most = draw(choice(tuple(able)))
+    size = draw(log_uniform(fewest, most))
+    found = {long: size, beside: max(least[beside], -(-count // size))}
+    return found if limit.fits({**least, **found}) else {}
 
 
 @st.composite

@@ -1,11 +1,13 @@
 """Shapes: sizes at which kernels change their path, simplest first, within a limit of elements."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, combinations
 
 from hypothesis import strategies as st
 
+from mhc import expression
 from mhc.operator import Axis, Operator
 from mhc.strategies.choice import choice
 
@@ -31,6 +33,10 @@ FEW = (1, 1, 1, 2, 2, 3, 4, 5, 6, 7, 8, 9)
 """Small sizes, repeated by weight."""
 RANKS = (1, 2, 2, 2, 3, 0)
 """Leading axes that a tensor with `*B` has."""
+FORMS = (*("any",) * 4, "equal", "most")
+"""Usual sizes: any, two axes or more equal and above 1, or one axis at its most or one less."""
+_ALL = (False, True)
+_BELOW = (0, 0, 1)
 
 
 @dataclass(frozen=True)
@@ -54,13 +60,28 @@ class Limit:
         made = ([chosen.get(name, 1) for name in axes] for axes in self.table.intermediates())
         return all(math.prod(one) <= self.max_elements for one in (*given, *made))
 
-    def most(self, sizes: Mapping[str, int], axis: Axis) -> int:
-        """Return the largest size of an axis that fits, by bisection; its present size where no larger one does."""
-        low, high = sizes[axis.name], min(axis.most, self.max_elements)
+    def most(self, sizes: Mapping[str, int], *axes: Axis) -> int:
+        """Return the largest size of an axis that fits, or of several that are equal, by bisection; the largest of their
+        present sizes where no larger one does.
+        """
+        low, high = max(sizes[axis.name] for axis in axes), min(self.max_elements, *(axis.most for axis in axes))
         while low < high:
             middle = (low + high + 1) // 2
-            low, high = (middle, high) if self.fits({**sizes, axis.name: middle}) else (low, middle - 1)
+            fits = self.fits({**sizes, **dict.fromkeys([axis.name for axis in axes], middle)})
+            low, high = (middle, high) if fits else (low, middle - 1)
         return low
+
+    def together(self, axes: Sequence[Axis]) -> list[tuple[Axis, Axis]]:
+        """Return the pairs of axes that a tensor has, or on which its axes depend, once for each tensor."""
+        given = [spec.symbols for name, spec in self.table.argument_specs.items() if name not in self.absent]
+        found: list[tuple[Axis, Axis]] = []
+        for symbols in (*given, *self.table.intermediates()):
+            names = {*symbols, *chain.from_iterable(map(self._in_formula, symbols))}
+            found += combinations([axis for axis in axes if axis.name in names], 2)
+        return found
+
+    def _in_formula(self, symbol: str) -> tuple[str, ...]:
+        return expression.symbols(self.table.formulas[symbol]) if symbol in self.table.formulas else ()
 
 
 @st.composite
@@ -72,15 +93,60 @@ def present_axes(draw: st.DrawFn, table: Operator) -> list[Axis]:
 
 
 @st.composite
+def equal_axes(
+    draw: st.DrawFn, limit: Limit, sizes: Mapping[str, int], axes: Sequence[Axis], usual: Sequence[int]
+) -> Mapping[str, int]:
+    """Draw a size above 1 that two axes have, or all that can, and return their sizes; nothing where no two can be equal.
+
+    Axes of one tensor are drawn more often.
+    """
+    pairs = tuple(pair for pair in (*limit.together(axes), *combinations(axes, 2)) if _may_be_equal(pair))
+    if not pairs:
+        return {}
+    chosen: tuple[Axis, ...] = draw(choice(pairs))
+    if draw(choice(_ALL)):
+        for axis in axes:
+            if axis not in chosen and _may_be_equal((*chosen, axis)):
+                chosen = (*chosen, axis)
+    most, names = limit.most(sizes, *chosen), [axis.name for axis in chosen]
+    inside = [size for size in (*FEW, *usual) if 1 < size <= most and limit.fits({**sizes, **dict.fromkeys(names, size)})]
+    return dict.fromkeys(names, draw(choice(tuple(inside)))) if inside else {}
+
+
+def _may_be_equal(axes: Sequence[Axis]) -> bool:
+    """Return whether axes can have one size above 1."""
+    return max(2, *(axis.least for axis in axes)) <= min(axis.most for axis in axes)
+
+
+@st.composite
+def most_of_an_axis(draw: st.DrawFn, limit: Limit, sizes: Mapping[str, int], axes: Sequence[Axis]) -> Mapping[str, int]:
+    """Draw an axis that has its most or one less, and return its size; nothing where no axis fits so."""
+    able = tuple(axis for axis in axes if axis.least < axis.most and limit.fits({**sizes, axis.name: axis.most}))
+    if not able:
+        return {}
+    axis = draw(choice(able))
+    size = axis.most - draw(choice(_BELOW))
+    return {axis.name: size if limit.fits({**sizes, axis.name: size}) else axis.most}
+
+
+@st.composite
 def plain_shapes(draw: st.DrawFn, limit: Limit, tiles: tuple[int, ...] = TILES) -> Mapping[str, int]:
     """Draw the sizes of all symbols of an operator from the ranges of its axes, within a limit.
 
-    The axes are drawn in a random order, so that each is at times the one that is large.
+    The axes are drawn in a random order, so that each is at times the one that is large. In some cases two of them are
+    equal, or one has its most (`FORMS`).
     """
     axes = draw(present_axes(limit.table))
     sizes = {axis.name: axis.least for axis in axes}
     usual = usual_sizes(tiles)
-    for axis in draw(st.permutations(axes)):
+    form = draw(choice(FORMS))
+    first: Mapping[str, int] = {}
+    if form == "equal":
+        first = draw(equal_axes(limit, sizes, axes, usual))
+    elif form == "most":
+        first = draw(most_of_an_axis(limit, sizes, axes))
+    sizes |= first
+    for axis in draw(st.permutations([axis for axis in axes if axis.name not in first])):
         most = limit.most(sizes, axis)
         inside = [
             size

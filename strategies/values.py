@@ -22,6 +22,9 @@ KINDS = (
     *("alternating", "row_scaled", "row_scaled", "column_scaled", "cancelling", "sparse", "zero_rows", "offset"),
 )
 """Repeated by weight; most tensors have values as in a model, so that unusual ones do not hide each other's effects."""
+LONG, OF_LONG = 128, ("offset",) * 4
+"""Elements of an axis beyond which inputs of a declared operator have kinds of `OF_LONG` too. A product of more normal
+numbers is 0 or infinite in a narrow dtype; one of numbers near 1 stays in range, and is rounded at each step."""
 ONE_SIZE = ("constant", "sign", "alternating")
 """Kinds whose elements have one magnitude, the scale."""
 BELOW_1 = 1 - 2.0**-24
@@ -48,8 +51,20 @@ assert set(WHOLE_KINDS) == set(INTEGER_KINDS)
 
 def maskable(table: Operator) -> tuple[TensorSpec, ...]:
     """Return the inputs that may have runs of -infinity: those of declared operators, since mHC pre has no masks."""
-    declared = table.function is not None or table.described
-    return tuple(spec for spec in table.inputs if declared and MASKED in spec.kinds)
+    return tuple(spec for spec in table.inputs if is_declared(table) and MASKED in spec.kinds)
+
+
+def is_declared(table: Operator) -> bool:
+    """Return whether a plain PyTorch function declares an operator."""
+    return table.function is not None or table.described
+
+
+def kinds_of(table: Operator, spec: TensorSpec, shape: tuple[int, ...]) -> tuple[str, ...]:
+    """Return the kinds of values that a tensor of a shape may have, repeated by weight."""
+    if not spec.floating:
+        return tuple(kind for kind in WHOLE_KINDS if kind in spec.kinds)
+    long = is_declared(table) and spec in table.inputs and max(shape, default=0) > LONG
+    return (*KINDS, *(OF_LONG if long else ()))
 
 
 @st.composite

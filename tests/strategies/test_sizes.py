@@ -33,6 +33,16 @@ def declared_norm(x: Tensor) -> Tensor:
     return x.clone()
 
 
+@operator(x="[A, B, F]", w="[A, G]", A=(1, 320), B=(1, 320), C=(1, 320), F=(1, 1), G="B*C")
+def declared_cube(x: Tensor, w: Tensor) -> Tensor:
+    return x * w.sum()
+
+
+@operator(x="[N, F]", N=(1, 40), F=(1, 1))
+def declared_row(x: Tensor) -> Tensor:
+    return x.clone()
+
+
 @operator(x="[M, N]", M=(2, 5000), N=(1, 5000))
 def declared_matrix(x: Tensor) -> Tensor:
     return x.clone()
@@ -47,6 +57,11 @@ def first(options: tuple[Any, ...]) -> Any:
 
 def last(options: tuple[Any, ...]) -> Any:
     return options[-1]
+
+
+def last_but(word: str) -> Pick:
+    """Choose the last option, or a word where it is one."""
+    return lambda options: word if word in options else options[-1]
 
 
 @pytest.fixture
@@ -98,6 +113,9 @@ def test_the_weights_of_sizes_and_kinds() -> None:
     assert (*(1,) * 6, 4, 8, 16, 32, 64, 128, 256) == reach._ROUNDED
     assert cases_.TRIES == 12
     assert shapes.RANKS == (1, 2, 2, 2, 3, 0)
+    assert ((*("any",) * 4, "equal", "most"), (False, True), (0, 0, 1)) == (shapes.FORMS, shapes._ALL, shapes._BELOW)
+    assert ((*("one",) * 4, "most", "two"), (1 << 15, 1 << 16)) == (reach.FORMS, reach.COUNTS)
+    assert (values.LONG, values.OF_LONG) == (128, ("offset",) * 4)
     assert reach._ODD == (0, 0, 0, 1, -1, 37, -64)
     widths = (1024, 1280, 1536, 2048, 2560, 3072, 3584, 4096, 5120, 6144, 7168, 8192)
     assert (*widths, 32_000, 50_257, 128_256) == reach.WIDTHS
@@ -131,33 +149,92 @@ def test_a_tensor_has_so_many_leading_axes(made: Callable[..., Any]) -> None:
 
 
 def test_usual_sizes_are_those_that_fit(made: Callable[..., Any]) -> None:
-    sizes, (of_t, of_d) = made(plain_shapes(Limit(declared_wide, 36), (10,)), first)
+    sizes, (form, of_t, of_d) = made(plain_shapes(Limit(declared_wide, 36), (10,)), first)
+    assert form == shapes.FORMS
     every = [*shapes.FEW, *usual_sizes((10,))]
     assert of_t == (*(one for one in every if one <= 12), 0), "D is 3 at least; none comes last"
     assert of_d == tuple(one for one in every if 3 <= one <= 18), "H = 2 * D has 36"
     assert sizes == {"T": 1, "D": 3, "H": 6}
-    sizes, (_, of_d) = made(plain_shapes(Limit(declared_wide, 36)), last)
+    sizes, (*_, of_d) = made(plain_shapes(Limit(declared_wide, 36)), last_but("any"))
     assert sizes == {"T": 0, "D": 18, "H": 36}
     sizes, seen = made(plain_shapes(Limit(declared_matrix, 1)), first)
-    assert seen == [(2,) * 3, (1,) * 4], "nothing fits but the least"
-    sizes, seen = made(plain_shapes(Limit(declared_matrix, 7)), max)
-    assert (seen[0][-1], sizes) == (7, {"M": 7, "N": 1})
+    assert seen[1:] == [(2,) * 3, (1,) * 4], "nothing fits but the least"
+    sizes, seen = made(plain_shapes(Limit(declared_matrix, 7)), lambda options: "any" if "any" in options else max(options))
+    assert (seen[1][-1], sizes) == (7, {"M": 7, "N": 1})
+
+
+def test_usual_sizes_have_two_equal_axes_or_all_that_can(made: Callable[..., Any]) -> None:
+    def equal(most: int, table: Any, *, together: bool, pick: Pick = last) -> tuple[Mapping[str, int], list[Any]]:
+        def chosen(options: tuple[Any, ...]) -> Any:
+            return "equal" if "equal" in options else together if options == shapes._ALL else pick(options)
+
+        found: tuple[Mapping[str, int], list[Any]] = made(plain_shapes(Limit(table, most)), chosen)
+        return found
+
+    sizes, seen = equal(100, declared_matrix, together=False)
+    M, N = declared_matrix.axes
+    assert seen[1] == ((M, N),) * 3, "of x, of dy, and once more"
+    assert seen[3] == (*(one for one in shapes.FEW if one > 1), *range(2, 11)), "10 x 10 has 100"
+    assert sizes == {"M": 10, "N": 10}
+    assert equal(3, declared_matrix, together=False)[0] == {"M": 3, "N": 1}, "2 x 2 is too large"
+    sizes, seen = equal(64, declared_cube, together=True)
+    assert sizes == {"A": 4, "B": 4, "C": 4, "F": 1, "G": 16}
+    assert len(seen[1]) == 1 + 3 + 1 + 3, "of x, w and dy, and each once more; F has one size, and B and C make G"
+    sizes, seen = equal(64, declared_cube, together=False, pick=first)
+    assert sizes == {"A": 2, "B": 2, "C": 1, "F": 1, "G": 2}
+    assert equal(64, declared_row, together=True)[0] == {"N": 40, "F": 1}, "nothing to be equal to"
+
+
+def test_an_axis_has_its_most_or_one_less_where_the_others_leave_room(made: Callable[..., Any]) -> None:
+    def most(elements: int, strategy: Any, table: Any, below: int = 0) -> tuple[Mapping[str, int], list[Any]]:
+        def chosen(options: tuple[Any, ...]) -> Any:
+            return "most" if "most" in options else below if options == shapes._BELOW else options[0]
+
+        found: tuple[Mapping[str, int], list[Any]] = made(strategy(Limit(table, elements)), chosen)
+        return found
+
+    sizes, seen = most(3000, plain_shapes, declared_wide)
+    assert (seen[1], sizes) == (declared_wide.axes, {"T": 1000, "D": 3, "H": 6})
+    assert most(3000, plain_shapes, declared_wide, below=1)[0]["T"] == 999
+    sizes, seen = most(2999, plain_shapes, declared_wide)
+    assert (seen[1], sizes) == (declared_wide.axes[1:], {"T": 1, "D": 70, "H": 140}), "T has no room"
+    assert most(10, plain_shapes, declared_wide)[0] == {"T": 1, "D": 3, "H": 6}, "neither has"
+    sizes, seen = most(1 << 14, stretched_sizes, declared_norm)
+    assert sizes == {"B0": 8192, "D": 1}
+    assert most(1 << 13, stretched_sizes, declared_wide)[0]["T"] == 1000, "D is too short to be stretched"
+    assert most(100, stretched_sizes, declared_wide)[0]["T"] == 8, "one axis is long, where none fits"
+
+
+def test_two_axes_of_a_tensor_have_more_elements_together_than_sixteen_bits_count(made: Callable[..., Any]) -> None:
+    def two(elements: int, table: Any, pick: Pick) -> tuple[Mapping[str, int], list[Any]]:
+        found: tuple[Mapping[str, int], list[Any]] = made(
+            stretched_sizes(Limit(table, elements)), lambda options: "two" if "two" in options else pick(options)
+        )
+        return found
+
+    sizes, seen = two(1 << 17, declared_matrix, first)
+    assert (seen[1], seen[3]) == (reach.COUNTS, ("log", 9, 5000)), "9 x 5000 has 45,000"
+    assert sizes == {"M": 9, "N": 4552}, "and 9 x 4552 has 40,960"
+    assert two(1 << 17, declared_matrix, last)[0] == {"M": 5000, "N": 17}
+    assert two(40_000, declared_matrix, first)[0] == {"M": 257, "N": 1}, "no room"
+    sizes = two(1 << 17, declared_cube, last)[0]
+    assert sizes == {"A": 320, "B": 256, "C": 1, "F": 1, "G": 256}, "81,920, and w has no room for another C"
 
 
 def test_a_stretched_case_has_one_long_axis(made: Callable[..., Any]) -> None:
-    sizes, seen = made(stretched_sizes(Limit(declared_wide, 1200)), last)
-    assert seen == [reach._FEW_OR_MIDDLE, reach._FEW_OR_MIDDLE, declared_wide.axes, ("log", 3, 3)]
+    sizes, seen = made(stretched_sizes(Limit(declared_wide, 1200)), last_but("one"))
+    assert seen == [reach.FORMS, reach._FEW_OR_MIDDLE, reach._FEW_OR_MIDDLE, declared_wide.axes, ("log", 3, 3)]
     assert sizes == {"T": 384, "D": 3, "H": 6}, "D = 70 does not fit beside it"
-    sizes, seen = made(stretched_sizes(Limit(declared_wide, 1200)), lambda options: options[8 if len(options) > 3 else 0])
-    assert (seen[3], sizes) == (("log", 50, 200), {"T": 50, "D": 6, "H": 12}), "1200 // 6, and a quarter of it"
+    sizes, seen = made(stretched_sizes(Limit(declared_wide, 1200)), lambda options: options[8 if len(options) > 6 else 0])
+    assert (seen[4], sizes) == (("log", 50, 200), {"T": 50, "D": 6, "H": 12}), "1200 // 6, and a quarter of it"
     sizes, seen = made(stretched_sizes(Limit(declared_matrix, 4096)), first)
-    assert [axis.name for axis in seen[2]] == ["M", "N"]
-    assert seen[3] == ("log", 257, 4096)
+    assert [axis.name for axis in seen[3]] == ["M", "N"]
+    assert seen[4] == ("log", 257, 4096)
     assert sizes == {"M": 257, "N": 1}
-    sizes, seen = made(stretched_sizes(Limit(declared_matrix, 10_000)), last)
-    assert (seen[3], sizes) == (("log", 6, 26), {"M": 384, "N": 26})
+    sizes, seen = made(stretched_sizes(Limit(declared_matrix, 10_000)), last_but("one"))
+    assert (seen[4], sizes) == (("log", 6, 26), {"M": 384, "N": 26})
     small = operator(x="[M, N]", M=(1, 40), N=(1, 16))(lambda x: x.clone())
-    assert [axis.name for axis in made(stretched_sizes(Limit(small, 4096)), first)[1][2]] == ["M"], "N is too short"
+    assert [axis.name for axis in made(stretched_sizes(Limit(small, 4096)), first)[1][3]] == ["M"], "N is too short"
 
 
 def test_a_model_case_has_sizes_of_models_and_tokens_up_to_the_budget(made: Callable[..., Any]) -> None:
@@ -236,6 +313,14 @@ def test_a_size_is_log_uniform_or_near_a_power_of_two_or_a_multiple(
         return near if options == reach._NEAR else step if options == (0, 256) else beside
 
     assert made(log_uniform(least, most), pick, in_full=True)[0] == wanted
+
+
+def test_inputs_of_a_declared_operator_with_a_long_axis_have_numbers_near_1_more_often() -> None:
+    (x,), (dy,) = declared_matrix.inputs, declared_matrix.upstream
+    assert values.kinds_of(declared_matrix, x, (1, 128)) == values.kinds_of(declared_matrix, dy, (1, 129)) == values.KINDS
+    assert values.kinds_of(declared_matrix, x, (129, 1)) == (*values.KINDS, *values.OF_LONG)
+    table = OPERATORS["mhc_pre"]
+    assert values.kinds_of(table, table.inputs[0], (1, 1, 4, 4096)) == values.KINDS
 
 
 def test_a_tensor_without_elements_has_no_literal() -> None:
