@@ -25,12 +25,12 @@ def test_cases_are_handed_out_in_rounds_until_the_budget_is_spent(tmp_path: Path
     place = FakeExecutor(lambda request: healthy(request, regions=frozenset({"a"}), seconds={"checking": 0.5}))
     ran = campaign(place, tmp_path, Budget(cases=25), seed=7, max_elements=1 << 13)
     assert ran.run() == "budget spent"
-    # behind the opening, each far reach is behind its share of the time: 8 s of cases that are taken to last 1 s
+    # behind the opening, each far reach is behind its share of the time: a round of five cases
     assert [(one.seed, one.count, one.skip, one.rare, one.reach) for one in place.asked] == [
         (7, 10, 0, None, Reach.USUAL),
-        (8, 8, 0, None, Reach.STRETCHED),
+        (8, 5, 0, None, Reach.STRETCHED),
         (9, 5, 0, None, Reach.MODEL),
-        (10, 2, 0, None, Reach.USUAL),
+        (10, 5, 0, None, Reach.USUAL),
     ]
     assert [one.like for one in place.asked] == [OPENING.json, None, None, None]
     assert [one.max_elements for one in place.asked] == [1 << 13, 1 << 13, 1 << 18, 1 << 11]

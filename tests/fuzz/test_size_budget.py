@@ -203,9 +203,10 @@ def test_the_shares_and_limits_of_each_device() -> None:
     } == size_budget._SHARES
     assert size_budget._STRETCHED == {"cpu": 1 << 20, "cuda": 1 << 22}
     assert size_budget.LARGEST == {"cpu": 1 << 24, "cuda": 1 << 25}
-    assert {Reach.STRETCHED: 10, Reach.MODEL: 5} == CASES
+    assert {Reach.STRETCHED: 5, Reach.MODEL: 5} == CASES
     assert (size_budget.QUICK, size_budget.FULL_EVERY, size_budget.ASKED_EVERY, size_budget.FIRST) == (0.25, 8, 3, 1 << 11)
     assert (size_budget._ROUND_SECONDS, size_budget._FEWEST, size_budget._WEIGHT) == (8.0, 3, 0.9)
+    assert size_budget.PATIENCE == 0.1
     assert (OWN, PER_ELEMENT) == (900 << 20, 800)
 
 
@@ -233,6 +234,31 @@ def test_far_cases_grow_fourfold_while_they_are_quick_and_halve_while_they_are_s
     least = 1 << 11 if reach is Reach.STRETCHED else 1 << 14
     assert [far.next() for _ in range(30)][-1] == least
     assert far.next() == least
+
+
+def test_far_cases_do_not_grow_where_the_slowest_one_foretells_a_case_that_takes_too_long() -> None:
+    far = SizeBudget(1 << 15)._far[Reach.MODEL]
+    for seconds in (1.5, *(0.1,) * 20):
+        far.learn(seconds)
+    assert far.mean < 1.0
+    assert [far.next() for _ in range(3)] == [1 << 18] * 3, "four times 1.5 s is more than 4 s"
+    assert far.next(5.9) == 1 << 18
+    assert far.next(6.0) == 1 << 20, "a long campaign has the time"
+    assert far.next() == 1 << 22, "of so many elements no case was slow"
+
+
+def test_a_case_may_take_a_tenth_of_the_time_so_far() -> None:
+    def next_of_model(spent: float) -> int:
+        sizes = SizeBudget(1 << 15)
+        for seconds in (1.5, *(0.1,) * 20):
+            sizes.learn(seconds, Reach.MODEL)
+        sizes.learn(spent)
+        sizes.learn(spent / 2, Reach.STRETCHED)
+        reach, elements = sizes.next()
+        assert reach is Reach.MODEL
+        return elements
+
+    assert (next_of_model(30.0), next_of_model(50.0)) == (1 << 18, 1 << 20)
 
 
 def test_a_reach_is_limited_by_what_is_asked_for() -> None:

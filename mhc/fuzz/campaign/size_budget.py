@@ -9,8 +9,10 @@ ASKED_EVERY = 3
 """Every so many rounds at model sizes use all elements of `--max-elements`, whatever a case takes."""
 FIRST = 1 << 11
 """Elements of the largest tensor in the first round."""
-CASES = {Reach.STRETCHED: 10, Reach.MODEL: 5}
-"""Most cases of a round with far sizes; fewer where they are slow."""
+CASES = {Reach.STRETCHED: 5, Reach.MODEL: 5}
+"""Most cases of a round with far sizes; fewer where they are slow. Sizes grow from round to round."""
+PATIENCE = 0.1
+"""Share of the time so far that a case may take, as the slowest one foretells it, where that is more than `slow` seconds."""
 LARGEST = {"cpu": 1 << 24, "cuda": 1 << 25}
 """Elements of x at model sizes, by device, without `--max-elements`; a parameter may have twice as many."""
 OWN = 900 << 20
@@ -39,7 +41,8 @@ def room(memory: float) -> int:
 class _Growing:
     """A number of elements that grows while cases are quick and halves while they are slow.
 
-    It begins small: quick cases soon reach the limit, and slow ones at the limit would take minutes.
+    It begins small: quick cases soon reach the limit, and slow ones at the limit would take minutes. It does not grow where
+    the slowest case so far, times the factor, would take too long: it would end a short campaign.
 
     Args:
         factor: of growth, each time. quick, slow: seconds of a case.
@@ -49,6 +52,7 @@ class _Growing:
         self.most, self._least, self._now = most, min(least, most), min(first, most)
         self._factor, self._quick, self._slow = factor, quick, slow
         self._mean: float | None = None
+        self._slowest = 0.0  # seconds of a case since the number changed
 
     @property
     def mean(self) -> float:
@@ -57,12 +61,17 @@ class _Growing:
 
     def learn(self, seconds: float) -> None:
         self._mean = seconds if self._mean is None else _WEIGHT * self._mean + (1 - _WEIGHT) * seconds
+        self._slowest = max(self._slowest, seconds)
 
-    def next(self) -> int:
+    def next(self, allowed: float = 0.0) -> int:
+        """Return the number of elements. allowed: seconds that a case may take, if it is more than `slow`."""
+        before, soon = self._now, self._slowest * self._factor <= max(self._slow, allowed)
         if self._mean is not None and self._mean > self._slow and self._now > self._least:
             self._now //= 2
-        elif self._mean is not None and self._mean < self._quick:
+        elif self._mean is not None and self._mean < self._quick and soon:
             self._now = min(self.most, self._now * self._factor)
+        if self._now != before:
+            self._slowest = 0.0
         return self._now
 
 
@@ -111,13 +120,13 @@ class SizeBudget:
         reach = max(behind, key=lambda one: behind[one])
         if behind[reach] > 0:
             self._running[reach] += 1
-            elements = self._far[reach].next()
+            elements = self._far[reach].next(PATIENCE * whole)
             self._model_rounds += reach is Reach.MODEL
             if reach is Reach.MODEL and self._asked is not None and self._model_rounds % ASKED_EVERY == 0:
                 elements = self._asked
             return reach, elements
         self._rounds += 1
-        elements = self._usual.next()
+        elements = self._usual.next(PATIENCE * whole)
         return Reach.USUAL, self.most if self._rounds % FULL_EVERY == 0 else elements
 
     def count(self, reach: Reach) -> int:
