@@ -19,7 +19,7 @@ def declared_scale(x: Tensor, w: Tensor) -> Tensor:
 def three_axes_only(x: Tensor, w: Tensor) -> Tensor:
     if x.dim() == 4:
         raise IndexError("too many indices")
-    return x * w
+    return (x.float() * w.float()).to(x.dtype)
 
 
 SCALE = of(declared_scale)
