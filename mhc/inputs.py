@@ -111,18 +111,18 @@ def banded(inputs: Inputs, fill: int) -> Inputs:
             byte = 1 if storage.dtype == torch.bool else fill  # the only byte besides 0 that a copy of booleans keeps
             whole = raw.fill_(byte).view(storage.dtype)
             kept = slice(band, band + storage.numel())
-            whole[kept] = torch.where(_reached(storage, tensor), storage, whole[kept])
+            whole[kept] = torch.where(reached(storage, tensor), storage, whole[kept])
             storages[name] = whole
             tensors[name] = whole.as_strided(tensor.shape, tensor.stride(), band + tensor.storage_offset())
     return replace(inputs, tensors=tensors, storages=storages)
 
 
-def _reached(storage: Tensor, tensor: Tensor) -> Tensor:
+def reached(storage: Tensor, tensor: Tensor) -> Tensor:
     """Return which elements of an allocation are those of its view."""
-    reached = torch.zeros(storage.numel(), dtype=torch.bool)
+    found = torch.zeros(storage.numel(), dtype=torch.bool)
     sizes = [min(size, 1) if by == 0 else size for size, by in zip(tensor.shape, tensor.stride(), strict=True)]
-    reached.as_strided(sizes, tensor.stride(), tensor.storage_offset()).fill_(True)
-    return reached
+    found.as_strided(sizes, tensor.stride(), tensor.storage_offset()).fill_(True)
+    return found
 
 
 def _with_tail(tensor: Tensor) -> tuple[Tensor, Tensor]:

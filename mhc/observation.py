@@ -23,7 +23,7 @@ from mhc.dense import equal_bits
 from mhc.environment import Environment, environment
 from mhc.global_state import Change, unchanged
 from mhc.implementation import Implementation, Refused, place_of, text_of
-from mhc.inputs import Inputs
+from mhc.inputs import Inputs, reached
 from mhc.memory import NAN_FILL, Allocations, place_written, poisoned
 from mhc.operator import STAGES, STORAGE_DTYPES, TRAINING, TensorSpec
 from mhc.overlap import shared
@@ -65,7 +65,7 @@ class Observation:
         returned: the returned tensors themselves, on their device, which later calls may have overwritten.
         refused: the reason why the implementation does not accept the case, or the device cannot run the pinned schedule.
         failure: the exception, if any; the first stage that fails ends the run.
-        written: inputs whose memory or metadata changed, without those that the operator mutates.
+        written: inputs whose memory or metadata changed; of those that the operator mutates, memory beside their elements.
         overrun: outputs and gradients whose canaries changed; `SCRATCH` for other allocations.
         places: where each of those in `written` and `overrun` was written, in words.
         seconds: wall time by stage, device work included.
@@ -175,11 +175,14 @@ def observe(
         failure = failure or _failure(stage, error)
         outputs, gradients, returned, copied = {}, {}, {}, _HostCopies()
     originals = {**inputs.storages, **saved}
+    memory = {
+        name: _but_elements(inputs, name, one) if name in table.mutates else one for name, one in copied.memory.items()
+    }
     written = {
-        name: _place_written(name, inputs, originals[name], memory)
-        for name, memory in copied.memory.items()
-        if name not in table.mutates
-        if (name in views and _metadata(views[name][0]) != views[name][1]) or not equal_bits(memory, originals[name])
+        name: _place_written(name, inputs, originals[name], one)
+        for name, one in memory.items()
+        if (name in views and name not in table.mutates and _metadata(views[name][0]) != views[name][1])
+        or not equal_bits(one, originals[name])
     }
     overrun = _overrun(allocations, copied.canaries, returned)
     return Observation(
@@ -235,6 +238,13 @@ def _fetch_all(
     left = iter(copies)
     results, before, memory = ({name: next(left) for name in one} for one in (returned, early, placed.memory))
     return _HostCopies(results=results, memory=memory, early=before, canaries=list(left))
+
+
+def _but_elements(inputs: Inputs, name: str, memory: Tensor) -> Tensor:
+    """Return the memory of an input with the elements that it had, which the operator may write."""
+    tensor, storage = inputs.tensors[name], inputs.storages[name]
+    assert tensor is not None
+    return torch.where(reached(storage, tensor), storage, memory)
 
 
 def _place_written(name: str, inputs: Inputs, before: Tensor, after: Tensor) -> str:

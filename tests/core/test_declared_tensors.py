@@ -330,6 +330,11 @@ def leaves_zeros(logits: Tensor, target: Tensor) -> tuple[Tensor]:
     return (loss,)
 
 
+def writes_beside(logits: Tensor, target: Tensor) -> tuple[Tensor]:
+    logits.as_strided((1,), (1,), logits.numel()).fill_(2.0)
+    return (cross_entropy(logits.float(), target),)
+
+
 def test_an_input_may_be_written_where_the_operator_says_so() -> None:
     case = default_case(operator="declared_overwritten", T=3, V=8, dtype="float32")
     narrow = replace(of(declared_overwritten, overwrites), dtypes=("float32",))  # it rounds what it writes
@@ -338,6 +343,9 @@ def test_an_input_may_be_written_where_the_operator_says_so() -> None:
     assert {one.subject for one in judgement.verdicts if one.oracle == "bound"} == {"y", "dlogits"}
     apart = replace(of(declared_overwritten), forward=leaves_zeros)
     assert not check(apart, case, "cpu", Level.FULL).failures
+    beside = replace(apart, forward=writes_beside)
+    (failure,) = check(beside, case, "cpu", Level.PLAIN).failures
+    assert failure.message == "wrote into its inputs: beside logits: 1 element after its last"
     strict = of(replace(declared_overwritten, name="strict", mutates=frozenset()), overwrites)
     failures = check(strict, replace(case, operator="strict"), "cpu", Level.PLAIN).failures
     assert [(one.oracle, one.symptom) for one in failures][-1] == ("memory", "written")
