@@ -220,15 +220,33 @@ class Blocks:
     def load(self, buffer: str, shape: tuple[int, ...], index: str | None = None) -> str | None:
         """Load a block, sometimes with a mask, and return its name."""
         one = next(one for one in self._buffers if one.name == buffer)
-        index = index or self.index(shape)
+        at = index or self.index(shape)
         name, mask, other = self.name(), None, None
         if self.pick(False, False, True):
-            mask = self.mask(index, shape)
-            other = self.full(None, self.pick(0, 1, 7, 100), one.dtype, shape)
-        if not self.add(Load(name, buffer, index, mask, other)):
+            mask = self.mask(at, shape)
+            other = self._other(one.dtype, at)
+        if not self.add(Load(name, buffer, at if index else self._narrow(at), mask, other)):
             return None
         self.pool.append(name)
         return name
+
+    def _other(self, dtype: str, index: str) -> str:
+        """Return what is loaded where a mask does not hold: a constant, or another value for each element."""
+        shape = self.value(index).shape
+        if self.pick(False, True):
+            found = self.chosen(lambda one: one.dtype == dtype and one.shape == shape) if self.pick(True, False) else None
+            found = found or self.op("cast", index, keep=False, dtype=dtype)
+            if found is not None:
+                return found
+        return self.full(None, self.pick(0, 1, 7, 100), dtype, shape)
+
+    def _narrow(self, index: str) -> str:
+        """Return indices, now and then in another dtype that holds them in every block, most often a small one."""
+        if self.pick(True, True, False):
+            return index
+        most = max(int(env[index].data.max()) for env in self._machine.blocks)
+        dtypes = [one for one in ("int8", "uint8", "int16", "uint16", "int64", "uint32") if most <= range_of(one)[1]]
+        return self.must("cast", index, dtype=self.pick(dtypes[0], *dtypes))
 
     def load_one(self, buffer: str) -> str:
         """Load the only element of an input, and return its name."""
@@ -265,13 +283,28 @@ class Blocks:
         index = self.index(one.shape)
         mask = self.mask(index, one.shape) if self.pick(False, False, True) else None
         if atomic:
-            if self.pick(False, True):  # several lanes meet in one element
+            lanes = self.pick("apart", "meet", "find what was there")
+            if lanes == "meet":  # several in one element
                 index = self.must("and", index, self.full(None, size // 2))
             signs = ("max", "min") if one.dtype in UNSIGNED else ()
             kind = self.pick("add", "max", "min", "and", "or", "xor", *signs)
-            assert self.add(Atomic(kind, buffer, index, name, mask))
+            if lanes == "find what was there" and "r" not in (other.name for other in self._buffers):
+                kind = self.pick("add", kind)
+                self._output_before(Atomic(kind, buffer, self._narrow(index), name, name=self.name()), index)
+            else:
+                assert self.add(Atomic(kind, buffer, self._narrow(index), name, mask))
         else:
-            assert self.add(Store(buffer, index, name, mask))
+            assert self.add(Store(buffer, self._narrow(index), name, mask))
+
+    def _output_before(self, atomic: Atomic, index: str) -> None:
+        """Add an atomic operation that no other meets, and store what it finds in an output of its own."""
+        one = self.value(atomic.value)
+        size = max(1, one.data.size) * math.prod(self.grid)
+        assert self.add(atomic)
+        assert atomic.name is not None
+        self._buffers.append(Buffer("r", size, one.dtype, written=True))
+        self._restart()
+        assert self.add(Store("r", index, atomic.name))
 
     def program(self) -> TritonProgram:
         """Return the program."""

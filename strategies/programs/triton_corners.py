@@ -18,6 +18,7 @@ class Corners(Operations):
     def kinds(self) -> list[Callable[[], None]]:
         """Return what draws a statement without a body each."""
         corners = [self._sign, self._sign, self._sum_of_small, self._sum_of_small, self._truth, self._square, self._bins]
+        corners += [self._two_dtypes, self._two_dtypes, self._group, self._most, *[self._two_ranks] * 3]
         return [*super().kinds(), *corners]
 
     def _integers(self, *dtypes: str) -> str | None:
@@ -105,3 +106,58 @@ class Corners(Operations):
         if mask is not None and blocks.value(mask).shape == shape:
             small = blocks.must("and", flat, blocks.full(None, bins - 1))
             blocks.op("histogram", small, mask, value=bins)
+
+    def _two_dtypes(self) -> None:
+        """Draw an operation of integers of two dtypes, whose result shows in which dtype it was computed."""
+        blocks = self._blocks
+        a = self._integers("int32", "int64", "int16", "int8")
+        if a is None:
+            return
+        one = blocks.value(a)
+        if not (one.data < 0).any():
+            a = blocks.must("invert", a)
+        size = bits_of(one.dtype)
+        dtype = blocks.pick(*[f"uint{size}"] * 6, *(dtype for dtype in INTEGERS if dtype != one.dtype))
+        b = blocks.op("cast", self._like(one), keep=False, dtype=dtype)
+        if b is None:
+            return
+        left, right = (b, a) if blocks.pick(False, True) else (a, b)
+        result = blocks.op(blocks.pick(*COMPARISONS[:4], "minimum", "maximum", "add", "sub", "mul", "and"), left, right)
+        if result is not None and blocks.value(result).dtype != "bool":
+            blocks.op("cast", result, dtype=blocks.pick("int64", "uint64", "float64", "float32"))
+
+    def _two_ranks(self) -> None:
+        """Draw an operation of a block, often a square, and a line, which is the same for each row."""
+        blocks = self._blocks
+        a = blocks.chosen(lambda one: one.dtype != "bool" and len(one.shape) > 1)
+        flat = blocks.chosen(lambda one: one.dtype != "bool" and len(one.shape) == 1 and one.data.size in _SQUARES)
+        if flat is not None and (a is None or blocks.pick(True, False)):
+            side = math.isqrt(blocks.value(flat).data.size)
+            a = blocks.must("reshape", flat, shape=(side, side))
+        if a is None:
+            return
+        one = blocks.value(a)
+        b = blocks.chosen(lambda other: other.dtype == one.dtype and other.shape == one.shape[-1:])
+        if b is None or blocks.pick(True, False):
+            b = blocks.op("cast", blocks.must("arange", shape=one.shape[-1:]), keep=False, dtype=one.dtype)
+        if b is not None:
+            left, right = (a, b) if blocks.pick(True, True, False) else (b, a)
+            blocks.op(blocks.pick("add", "sub", "maximum", *COMPARISONS[:2]), left, right)
+
+    def _group(self) -> None:
+        """Draw places of a matrix, counted by groups of rows of which the last has fewer."""
+        blocks = self._blocks
+        columns, size = blocks.pick(3, 2, 5, 1), blocks.pick(16, 8, 32)
+        line, width = blocks.must("arange", shape=(size,)), blocks.full(None, columns)
+        places = blocks.must("floordiv", line, width), blocks.must("mod", line, width)
+        shape = -(-size // columns), columns, blocks.pick(2, 3, 4, 1)
+        blocks.op("swizzle2d", *places, shape=shape, value=blocks.pick(0, 1))
+
+    def _most(self) -> None:
+        """Draw the largest elements of a block that has four times as many or more."""
+        blocks = self._blocks
+        a = blocks.chosen(lambda one: one.dtype != "bool" and len(one.shape) > 0 and 8 <= one.shape[-1] <= 64)
+        if a is None:
+            return
+        halvings = blocks.integer(2, int(math.log2(blocks.value(a).shape[-1])) - 1)
+        blocks.op("topk", a, value=blocks.value(a).shape[-1] >> halvings)

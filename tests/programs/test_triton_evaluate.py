@@ -191,6 +191,44 @@ def test_masks_of_loads_stores_and_atomic_operations() -> None:
     assert found["z"].tolist() == [10, 18]
 
 
+def test_an_atomic_operation_gives_what_was_there() -> None:
+    body = (I4, full("v0", 7, "int32", (4,)), Atomic("max", "y", "i0", "v0", name="v1"), Store("z", "i0", "v1"))
+    buffers = Buffer("y", 4, written=True, zeroed=True), Buffer("z", 4, written=True)
+    found = evaluate(TritonProgram(buffers=buffers, body=body))
+    assert (found["y"].tolist(), found["z"].tolist()) == ([7] * 4, [0] * 4)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "op", "out", "wanted"),
+    [
+        ("uint32", "lt", "bool", [1, 1]),  # -1 is 2**32 - 1
+        ("int64", "lt", "bool", [0, 0]),
+        ("uint8", "lt", "bool", [0, 0]),
+        ("uint32", "maximum", "uint32", [2**32 - 1, 2**32 - 3]),
+        ("float64", "add", "float64", [1.0, -1.0]),
+    ],
+)
+def test_operands_of_two_dtypes_are_computed_in_the_wider_and_of_one_size_in_the_unsigned(
+    dtype: str, op: str, out: str, wanted: list[Any]
+) -> None:
+    two = full("v2", 2, dtype)
+    one = Op("v8" if out == "bool" else "v9", op, ("v2", "v1"))
+    as_int = (Op("v9", "cast", ("v8",)),) if out == "bool" else ()
+    assert result([-1, -3], "int32", two, one, *as_int, size=2, out="int32" if out == "bool" else out) == wanted
+
+
+def test_places_are_counted_by_groups_of_rows() -> None:
+    rows, columns = full("v2", 3, "int32"), (Op("v3", "floordiv", ("v1", "v2")), Op("v4", "mod", ("v1", "v2")))
+    body = (rows, *columns, Op("v5", "swizzle2d", ("v3", "v4"), shape=(5, 3, 2)))
+    more = (Op("v6", "swizzle2d", ("v3", "v4"), shape=(5, 3, 2), value=1), Op("v7", "mul", ("v6", "v2")))
+    wanted = [0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11, 12, 13, 14]  # row + 3 * column would be another order
+    found = result(list(range(15)), "int32", *body, *more, Op("v9", "neg", ("v5",)), size=15)
+    assert [-one for one in found] == [one // 3 for one in wanted]
+    assert [one // 3 for one in result(list(range(15)), "int32", *body, *more, Op("v9", "abs", ("v7",)), size=15)] == [
+        one % 3 for one in wanted
+    ]
+
+
 def test_blocks_have_their_numbers() -> None:
     number = (Op("v0", "program_id", axis=1), Op("v1", "program_id", axis=0), Op("v2", "num_programs", axis=1))
     index = (Op("v3", "mul", ("v1", "v2")), Op("v4", "add", ("v3", "v0")))
@@ -205,7 +243,11 @@ def test_blocks_have_their_numbers() -> None:
     [
         ((full("v2", 0, "int32"), Op("v9", "floordiv", ("v1", "v2"))), "division by 0"),
         ((full("v2", 32, "int32"), Op("v9", "shl", ("v1", "v2"))), "shift"),
-        ((full("v2", 1, "int8"), Op("v9", "add", ("v1", "v2"))), "operands of int32, int8"),
+        ((full("v2", 1, "int8"), Op("v9", "shl", ("v1", "v2"))), "operands of int32, int8"),
+        ((full("v2", 1, "float16"), Op("v9", "and", ("v1", "v2"))), "and of int32 and float16"),
+        ((full("v2", 1, "float16"), Op("v9", "add", ("v1", "v2"))), "rounded in float16"),
+        ((Op("v9", "swizzle2d", ("i1", "i1"), shape=(3, 4, 2)),), "not in the matrix"),
+        ((Op("v9", "swizzle2d", ("i1", "i1"), shape=(3, 4)),), "swizzle2d of these shapes"),
         ((Op("v9", "add", ("v1",)),), "of 1 operands"),
         ((Op("v9", "add", ("v1", "v7")),), "no value v7"),
         ((Op("v1", "neg", ("v1",)), Op("v9", "neg", ("v1",))), "set twice"),
@@ -238,6 +280,9 @@ ONES = full("v0", 1, "int32", (4,))
         (ZEROED, (Store("y", "i0", "i0"),), "for atomic"),
         (OUTPUT, (Atomic("add", "y", "i0", "i0"),), "not for atomic"),
         (ZEROED, (Atomic("add", "y", "i0", "i0"), Atomic("max", "y", "i0", "i0")), "two atomic"),
+        (ZEROED, (Atomic("add", "y", "i0", "i0"), Atomic("add", "y", "i0", "i0", name="v1")), "two atomic"),
+        (ZEROED, (ONES, Atomic("add", "y", "v0", "i0", name="v1")), "depends on the order"),
+        (ZEROED, (*(Atomic("add", "y", "i0", "i0", name=name) for name in ("v1", "v2")),), "depends on the order"),
         (Buffer("y", 4), (), "does nothing"),
     ],
 )

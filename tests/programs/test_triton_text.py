@@ -121,9 +121,28 @@ def test_a_program_is_named_by_its_operations() -> None:
         (Op("v1", "topk", ("v0",), value=1), "topk of length 1"),
         (Op("v1", "cumsum", ("v0",), flag=True), "reverse cumsum"),
         (Op("v1", "sum", ("v0",), axis=-1, flag=True), "sum that keeps all axes"),
+        (Op("v1", "maximum", ("v0", "w0")), "maximum of int32 and uint32"),
     ],
 )
 def test_what_may_be_a_bug_of_its_own_has_a_name_of_its_own(op: Op, word: str) -> None:
-    body = (Op("v0", "full", shape=(4, 1)), op, Op("v2", "full"), Op("v3", "sum", ("v1",), axis=-1), Store("y", "v2", "v3"))
-    program = TritonProgram(buffers=(Buffer("y", 1, written=True),), body=body)
-    assert set(signature(program).split(", ")) == {"sum", word}
+    body = (
+        Op("v0", "full", shape=(4, 1)),
+        Op("w0", "full", dtype="uint32"),
+        op,
+        Op("v2", "full"),
+        Op("v3", "sum", ("v1",), axis=-1),
+        Store("y", "v2", "v3"),
+    )
+    program = TritonProgram(buffers=(Buffer("y", 1, "uint32" if len(op.args) > 1 else "int32", written=True),), body=body)
+    assert set(signature(program).split(", ")) == {"sum uint32" if len(op.args) > 1 else "sum", word}
+
+
+def test_an_atomic_operation_and_an_index_of_groups_have_this_text() -> None:
+    group = Op("v1", "swizzle2d", ("v0", "v0"), shape=(4, 4, 2), value=1)
+    body = (Op("v0", "arange", shape=(4,)), group, Atomic("add", "y", "v1", "v0", name="v2"), Store("z", "v0", "v2"))
+    program = TritonProgram(buffers=(Buffer("y", 4, written=True, zeroed=True), Buffer("z", 4, written=True)), body=body)
+    lines = render(program).splitlines()
+    assert "    v1 = tl.swizzle2d(v0, v0, 4, 4, 2)[1]" in lines
+    assert "    v2 = tl.atomic_add(y + v1, v0)" in lines
+    assert signature(program) == "atomic_add and what was there, swizzle2d"
+    assert TritonProgram.from_json(program.json) == program

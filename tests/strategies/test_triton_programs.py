@@ -12,9 +12,22 @@ from msgspec.structs import replace
 from mhc.programs.arithmetic import Invalid
 from mhc.programs.grammar import UNSIGNED, range_of
 from mhc.programs.triton import evaluate as evaluator
+from mhc.programs.triton.cuts import seen
 from mhc.programs.triton.edits import tidy
 from mhc.programs.triton.evaluate import evaluate
-from mhc.programs.triton.grammar import FLOATS, For, If, Op, Statement, TritonProgram
+from mhc.programs.triton.grammar import (
+    COMPARISONS,
+    FLOATS,
+    Atomic,
+    For,
+    If,
+    Load,
+    Op,
+    Statement,
+    Store,
+    TritonProgram,
+    walk,
+)
 from mhc.programs.triton.operation import Operation
 from mhc.programs.triton.operations import TABLE
 from mhc.programs.triton.values import NUMPY, Value
@@ -69,6 +82,23 @@ def test_loops_and_branches_store_in_their_bodies(programs: list[TritonProgram])
 
 def test_numbers_and_none_are_written_as_people_write_them(programs: list[TritonProgram]) -> None:
     assert {"operand: number", "index: None"} <= {label for one in programs for label in features(one)}
+
+
+def test_masks_leave_other_values_and_indices_are_of_other_dtypes(programs: list[TritonProgram]) -> None:
+    varied, narrow = 0, 0
+    for program in programs:
+        values = seen(program)
+        for one in walk(program.body):
+            if isinstance(one, Load):
+                varied += one.other is not None and len(np.unique(values[one.other].data)) > 1
+            if isinstance(one, (Load, Store, Atomic)):
+                narrow += values[one.index].dtype == "int8"
+    assert varied > 9
+    assert narrow > 9
+
+
+def test_what_an_atomic_operation_finds_is_stored(programs: list[TritonProgram]) -> None:
+    assert sum("atomic: what was there" in features(one) for one in programs) > 4
 
 
 def differs(program: TritonProgram, other: TritonProgram) -> bool:
@@ -140,12 +170,38 @@ def along_rows(node: Op, a: Value, index: Value) -> Value:
     return TABLE["gather"].compute(replace(node, axis=len(a.shape) - 1) if square else node, a, index)
 
 
+def whole_groups(node: Op, i: Value, j: Value) -> Value:
+    """Count the places of the last group as if it had all its rows."""
+    rows, columns, group = node.shape
+    return TABLE["swizzle2d"].compute(replace(node, shape=(rows + group, columns, group)), i, j)
+
+
+def one_order(node: Op, a: Value) -> Value:
+    """Go wrong where the block is halved more than once."""
+    k = int(node.value)
+    result = TABLE["topk"].compute(node, a)
+    return Value(a.dtype, result.data[..., ::-1].copy()) if 1 < k <= a.shape[-1] // 4 else result
+
+
+def as_the_first(compute: Callable[..., Value]) -> Callable[..., Value]:
+    """Return an operation of two integers that takes the unsigned one, if it is the second, as a signed one."""
+
+    def run(node: Op, *args: Value) -> Value:
+        if len(args) < 2 or args[1].dtype != f"u{args[0].dtype}":
+            return compute(node, *args)
+        return compute(node, args[0], Value(args[0].dtype, args[1].data.view(args[0].dtype)))
+
+    return run
+
+
 WRONG: tuple[tuple[str, Callable[..., Value]], ...] = (
     *((op, as_signed(TABLE[op].compute, UNSIGNED)) for op in ("sort", "shr")),
     ("sum", wrapped),
     ("cast", truncated),
     ("gather", along_rows),
     ("histogram", lambda node, a, *mask: TABLE["histogram"].compute(node, a)),
+    ("swizzle2d", whole_groups),
+    ("topk", one_order),
 )
 
 
@@ -155,6 +211,29 @@ def test_what_goes_wrong_in_few_dtypes_or_shapes_is_seen(
 ) -> None:
     having = [one for one in programs if f"operation: {op}" in features(one)]
     assert caught(having, monkeypatch, {**TABLE, op: Operation(compute, TABLE[op].text)}) > 0
+
+
+def test_operands_of_two_dtypes_that_are_computed_in_the_wrong_one_are_seen(
+    programs: list[TritonProgram], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ops = (*COMPARISONS[:4], "minimum", "maximum")
+    wrong = {op: Operation(as_the_first(TABLE[op].compute), TABLE[op].text) for op in ops}
+    assert caught(programs, monkeypatch, {**TABLE, **wrong}) > 2
+
+
+def test_a_line_that_is_taken_for_a_column_of_a_square_is_seen(
+    programs: list[TritonProgram], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def turned(compute: Callable[..., Value]) -> Callable[..., Value]:
+        def run(node: Op, a: Value, *rest: Value) -> Value:
+            is_line = [len(a.shape) == 2 and one.shape == a.shape[:1] for one in rest]
+            columns = (Value(one.dtype, one.data[..., None]) for one in rest)
+            return compute(node, a, *(new if line else old for new, old, line in zip(columns, rest, is_line, strict=True)))
+
+        return run
+
+    wrong = {op: Operation(turned(TABLE[op].compute), TABLE[op].text) for op in ("add", "sub", "maximum", "lt", "le")}
+    assert caught(programs, monkeypatch, {**TABLE, **wrong}) > 2
 
 
 def test_unsigned_inputs_have_numbers_above_those_of_signed_ones(programs: list[TritonProgram]) -> None:

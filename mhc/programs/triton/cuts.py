@@ -101,7 +101,7 @@ def _indices(fresh: Iterator[str], shape: tuple[int, ...]) -> tuple[Body, str]:
 
 def _fresh(program: TritonProgram) -> Iterator[str]:
     """Yield names that are not used."""
-    used = {one.name for one in walk(program.body) if isinstance(one, (Op, Load))}
+    used = {one.name for one in walk(program.body) if isinstance(one, (Op, Load, Atomic))}
     used |= {carry.name for one in walk(program.body) if isinstance(one, (For, If)) for carry in one.carried}
     used |= {one.var for one in walk(program.body) if isinstance(one, For)}
     return (name for name in (f"v{number}" for number in range(1000)) if name not in used)

@@ -69,6 +69,8 @@ def _without_unused(body: Body, reads: Mapping[str, int]) -> Body:
             if not inner and not carried:
                 continue
             kept.append(replace(one, body=inner or one.body, carried=carried))
+        elif isinstance(one, Atomic) and one.name is not None and not reads[one.name]:
+            kept.append(replace(one, name=None))
         else:
             kept.append(one)
     return tuple(kept)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from mhc.programs.grammar import SIGNED, bits_of, range_of
+from mhc.programs.grammar import SIGNED, UNSIGNED, bits_of, range_of
 from mhc.programs.triton.grammar import FLOATS, Op
 from mhc.programs.triton.operation import Operation, dtype_text, infix
 from mhc.programs.triton.values import Array, Value, bits, converted, is_integer, require, same, value
@@ -22,29 +22,45 @@ def _pair(a: Value, b: Value) -> str:
     return same(a, b)
 
 
+def promoted(a: str, b: str) -> str:
+    """Return the dtype in which operands of two dtypes are computed: the float, else the wider; of one size the unsigned."""
+    floats = [one for one in (a, b) if one in FLOATS]
+    return max(floats or (a, b), key=lambda one: (bits_of(one), one in UNSIGNED))
+
+
+def _promote(a: Value, b: Value) -> tuple[Value, Value]:
+    """Return two operands that broadcast in one dtype."""
+    if "bool" not in {a.dtype, b.dtype}:
+        dtype = promoted(a.dtype, b.dtype)
+        a, b = converted(a, dtype), converted(b, dtype)
+    _pair(a, b)
+    return a, b
+
+
 def _arithmetic(compute: Callable[[Array, Array], Array]) -> Callable[..., Value]:
     """Return an operation of integers, which wrap around, and of floats."""
 
     def run(node: Op, a: Value, b: Value) -> Value:
-        dtype = _pair(a, b)
-        require(dtype != "bool", f"{node.op} of bool")
-        return value(dtype, compute(a.data, b.data))
+        a, b = _promote(a, b)
+        require(a.dtype != "bool", f"{node.op} of bool")
+        return value(a.dtype, compute(a.data, b.data))
 
     return run
 
 
 def _logic(compute: Callable[[Array, Array], Array]) -> Callable[..., Value]:
     def run(node: Op, a: Value, b: Value) -> Value:
-        dtype = _pair(a, b)
-        require(dtype not in FLOATS, f"{node.op} of {dtype}")
-        return value(dtype, compute(a.data, b.data))
+        require(not {a.dtype, b.dtype} & {*FLOATS}, f"{node.op} of {a.dtype} and {b.dtype}")
+        a, b = _promote(a, b)
+        return value(a.dtype, compute(a.data, b.data))
 
     return run
 
 
 def _compare(compute: Callable[[Array, Array], Array]) -> Callable[..., Value]:
     def run(node: Op, a: Value, b: Value) -> Value:
-        require(_pair(a, b) != "bool", f"{node.op} of bool")
+        a, b = _promote(a, b)
+        require(a.dtype != "bool", f"{node.op} of bool")
         return value("bool", compute(a.data, b.data))
 
     return run

@@ -77,7 +77,7 @@ class Machine:
         self._grid = tuple(grid)
         self.memory = {name: array.copy() for name, array in given.items()}
         self._stored = {one.name: np.zeros(one.size, dtype=bool) for one in self._buffers.values()}
-        self._atomics: dict[str, str] = {}
+        self._atomics: dict[str, tuple[str, bool]] = {}
         self._indices = list(np.ndindex(*self._grid))
         self.blocks: list[_Env] = [{} for _ in self._indices]
         self.seen: _Env = {}
@@ -228,8 +228,15 @@ class Machine:
         dtype = new.dtype
         require(self._buffers[node.buffer].zeroed, f"{node.buffer} is not for atomic operations")
         require(dtype in {"int32", "uint32", "int64", "uint64"}, f"an atomic operation of {dtype}")
-        require(self._atomics.setdefault(node.buffer, node.op) == node.op, f"two atomic operations on {node.buffer}")
+        kind = node.op, node.name is not None
+        require(self._atomics.setdefault(node.buffer, kind) == kind, f"two atomic operations on {node.buffer}")
         memory = self.memory[node.buffer]
+        if node.name is not None:
+            at, met = places.reshape(-1), self._stored[node.buffer]
+            alone = mask.all() and not met[at].any() and len(np.unique(at)) == at.size
+            require(alone, f"what an atomic operation on {node.buffer} finds depends on the order")
+            met[at] = True
+            self._set(env, node.name, value(dtype, memory[places]))
         with np.errstate(over="ignore"):
             _ATOMIC[node.op].at(memory, places[mask].reshape(-1), new.data[mask].reshape(-1))
 

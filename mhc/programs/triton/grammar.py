@@ -21,12 +21,13 @@ BINARY = ("add", "sub", "mul", "floordiv", "mod", "and", "or", "xor", "shl", "sh
 COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 UNARY = ("neg", "invert", "abs", "floor", "ceil", "cast", "bitcast")
 TERNARY = ("where", "fma", "clamp")
+PLACES = ("swizzle2d",)
 SOURCES = ("full", "arange", "program_id", "num_programs")
 SHAPES = ("expand_dims", "broadcast_to", "reshape", "permute", "ravel", "join", "split", "interleave", "cat", "flip")
 REDUCTIONS = ("sum", "max", "min", "xor_sum", "reduce_or", "argmax", "argmin", "reduce")
 SCANS = ("cumsum", "cumprod", "associative_scan")
 ORDERS = ("sort", "topk", "gather", "histogram", "dot")
-OPERATIONS = (*BINARY, *COMPARISONS, *UNARY, *TERNARY, *SOURCES, *SHAPES, *REDUCTIONS, *SCANS, *ORDERS)
+OPERATIONS = (*BINARY, *COMPARISONS, *UNARY, *TERNARY, *PLACES, *SOURCES, *SHAPES, *REDUCTIONS, *SCANS, *ORDERS)
 COMBINES = ("add", "mul", "and", "or", "xor", "min", "max", "left", "right")
 """What `tl.reduce` and `tl.associative_scan` combine two elements with; the last two, `a` and `b`, in a scan only."""
 
@@ -46,10 +47,11 @@ class Op(_Node, frozen=True, tag="op"):
     """`name = op(args)`.
 
     Attributes:
-        dtype: of `full`, and what casts give. shape: of the result, for `full`, `arange`, `reshape` and `broadcast_to`.
+        dtype: of `full`, and what casts give. shape: of the result, for `full`, `arange`, `reshape` and `broadcast_to`;
+            rows, columns and rows of a group, for `swizzle2d`.
         axis: -1 for all of them; 1 where a number is the left operand. axes: the order of `permute`.
         value: of `full`; the Python number that is an operand; where `arange` begins; which half of `split`; the axis of the
-            grid; k of `topk`; the bins of `histogram`.
+            grid; k of `topk`; the bins of `histogram`; 0 for the row and 1 for the column of `swizzle2d`.
         flag: the axis is kept (reductions), from the end (scans), descending (sort), with TF32 (dot), written as
             an index (expand_dims), with a Python number (of two operands).
         combine: of `reduce` and `associative_scan`.
@@ -87,13 +89,18 @@ class Store(_Node, frozen=True, tag="store"):
 
 
 class Atomic(_Node, frozen=True, tag="atomic"):
-    """Combine elements of an output with values, one after the other, in any order; the output begins as 0."""
+    """Combine elements of an output with values, one after the other, in any order; the output begins as 0.
+
+    Attributes:
+        name: of what was there before, where each element is combined with one value only.
+    """
 
     op: Literal["add", "max", "min", "and", "or", "xor"]
     buffer: Name
     index: Name
     value: Name
     mask: Name | None = None
+    name: Name | None = None
 
 
 class Carry(_Node, frozen=True):

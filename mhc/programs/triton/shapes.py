@@ -76,6 +76,18 @@ def _gather(node: Op, a: Value, index: Value) -> Value:
     return value(a.dtype, np.take_along_axis(a.data, index.data, axis))
 
 
+def _swizzle2d(node: Op, i: Value, j: Value) -> Value:
+    """Return rows or columns: places are counted down the columns of each group of rows; the last may have fewer."""
+    require(len(node.shape) == 3 and node.value in {0, 1} and i.shape == j.shape, "swizzle2d of these shapes")
+    require(i.dtype == j.dtype == "int32", "swizzle2d of indices that are no int32")
+    rows, columns, group = (np.int32(one) for one in node.shape)
+    inside = (i.data >= 0) & (i.data < rows) & (j.data >= 0) & (j.data < columns)
+    require(inside.all(), "swizzle2d of an element that is not in the matrix")
+    first = i.data - i.data % group
+    height, place = np.minimum(group, rows - first), i.data % group * columns + j.data
+    return value("int32", place // height if node.value else first + place % height)
+
+
 def _expand_dims_text(node: Op) -> str:
     if node.flag:
         return f"{node.args[0]}[{':, ' * node.axis}None{'' if node.axis else ', :'}]"
@@ -84,6 +96,10 @@ def _expand_dims_text(node: Op) -> str:
 
 def _split_text(node: Op) -> str:
     return f"tl.split({node.args[0]})[{node.value}]"
+
+
+def _swizzle2d_text(node: Op) -> str:
+    return f"tl.swizzle2d({', '.join(node.args)}, {', '.join(map(str, node.shape))})[{node.value}]"
 
 
 def _with(name: str, more: Callable[[Op], str]) -> Callable[[Op], str]:
@@ -101,6 +117,7 @@ SHAPES: Mapping[str, Operation] = MappingProxyType(
         "split": Operation(_split, _split_text),
         "interleave": Operation(_interleave, _with("interleave", lambda node: "")),
         "cat": Operation(_cat, _with("cat", lambda node: f"dim={node.axis}")),
+        "swizzle2d": Operation(_swizzle2d, _swizzle2d_text),
         "flip": Operation(_flip, _with("flip", lambda node: f"{node.axis}")),
         "gather": Operation(_gather, _with("gather", lambda node: f"{node.axis}")),
     }

@@ -45,7 +45,8 @@ def _lines(node: Statement) -> Iterator[str]:
             yield f"tl.store({node.buffer} + {node.index}, {node.value}{more})"
         case Atomic():
             more = f", mask={node.mask}" if node.mask else ""
-            yield f"tl.atomic_{node.op}({node.buffer} + {node.index}, {node.value}{more})"
+            name = f"{node.name} = " if node.name else ""
+            yield f"{name}tl.atomic_{node.op}({node.buffer} + {node.index}, {node.value}{more})"
         case For():
             yield from _starts(node.carried)
             end = node.bound or node.end

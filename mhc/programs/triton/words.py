@@ -1,8 +1,11 @@
 """The operations of a Triton program in words: what findings are named by, and what was covered."""
 
+from collections.abc import Sequence
+
 from mhc.programs.triton.cuts import seen
 from mhc.programs.triton.grammar import (
     BINARY,
+    COMPARISONS,
     REDUCTIONS,
     SCANS,
     SOURCES,
@@ -34,13 +37,13 @@ def _words(program: TritonProgram) -> set[str]:
     for node in walk(program.body):
         match node:
             case Op(op=op) if op not in SOURCES:
-                found.add(_word(node, values.get(node.args[0]) if node.args else None))
+                found.add(_word(node, [values.get(name) for name in node.args]))
             case Load(mask=str()):
                 found.add("masked load")
             case Store(mask=str()):
                 found.add("masked store")
             case Atomic():
-                found.add(f"atomic_{node.op}")
+                found.add(f"atomic_{node.op}{' and what was there' if node.name else ''}")
             case For():
                 found.add(f"for {node.kind}{_last(node)}{' that stores' if _writes(node) else ''}")
             case If():
@@ -60,12 +63,13 @@ def _last(node: For) -> str:
     return f"{backwards} with a rest" if node.bound is None and (node.end - node.begin) % (node.step or 1) else backwards
 
 
-def _word(node: Op, first: Value | None) -> str:
-    """Return an operation with what may be a bug of its own: a combination, a dtype, an axis of length 1, all axes kept.
+def _word(node: Op, operands: Sequence[Value | None]) -> str:
+    """Return an operation with what may be a bug of its own: a combination, dtypes, an axis of length 1, all axes kept.
 
     Args:
-        first: its first operand, where that is known.
+        operands: None for one that is not known.
     """
+    first = operands[0] if operands else None
     name = f"{node.op} by {node.combine}" if node.op in _BOTH else node.op
     if node.op in {"cast", "bitcast"}:
         name += f" to {node.dtype}"
@@ -83,6 +87,9 @@ def _word(node: Op, first: Value | None) -> str:
         name += " of length 1"
     elif node.op == "topk" and node.value < first.shape[-1]:
         name += " of a part"
+    second = operands[1] if node.op in (*BINARY, *COMPARISONS) and len(operands) > 1 else None
+    if second is not None and second.dtype != first.dtype:
+        return f"{name} of {first.dtype} and {second.dtype}"
     return name if first.dtype == "int32" else f"{name} {first.dtype}"
 
 
@@ -91,6 +98,7 @@ def features(program: TritonProgram) -> frozenset[str]:
     labels = {f"statement: {type(node).__name__.lower()}" for node in walk(program.body)}
     labels |= {f"operation: {node.op}" for node in walk(program.body) if isinstance(node, Op)}
     labels |= {"operand: number" for node in walk(program.body) if isinstance(node, Op) and node.flag and node.op in BINARY}
+    labels |= {"atomic: what was there" for node in walk(program.body) if isinstance(node, Atomic) and node.name}
     labels |= {
         "index: None" for node in walk(program.body) if isinstance(node, Op) and node.flag and node.op == "expand_dims"
     }
