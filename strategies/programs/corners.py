@@ -10,6 +10,7 @@ from mhc.strategies.programs.indices import Drawn
 
 _WIDE = ("int32", "uint32", "int64")
 _SHAPES = ("scaled", "narrowed", "masked", "ladder")
+_MORE = ("clamped", "widened", "widened", "floored", "narrowed")
 
 
 class Corners(Expressions):
@@ -17,8 +18,11 @@ class Corners(Expressions):
 
     def value(self, dtype: str, depth: int) -> Drawn:
         """Draw an expression of a dtype."""
-        if depth and dtype in grammar.INTEGERS and self.integer(0, 4) == 4:
-            match self.pick(*_SHAPES):
+        shapes: tuple[str, ...] = ()
+        if depth and dtype in grammar.INTEGERS:
+            shapes = _SHAPES if self.integer(0, 4) == 4 else _MORE if self.integer(0, 9) == 9 else ()
+        if shapes:
+            match self.pick(*shapes):
                 case "scaled":
                     return self._scaled(dtype)
                 case "narrowed":
@@ -27,6 +31,12 @@ class Corners(Expressions):
                     return self._masked(dtype)
                 case "ladder":
                     return self._ladder(dtype)
+                case "clamped":
+                    return self._clamped(dtype)
+                case "widened":
+                    return self._widened(dtype)
+                case "floored":
+                    return self._floored(dtype)
         return super().value(dtype, depth)
 
     def condition(self, depth: int) -> Expr:
@@ -100,11 +110,13 @@ class Corners(Expressions):
         if dtype in grammar.SIGNED and a.low >= 0:
             a = self._across(a, 0, dtype)
         power = 1 << self.pick(2, 1, 3, 4, bits_of(dtype) - 2)
-        op = self.pick("&", "|", "^", "%", "truncmod", "truncdiv", "//", "shift")
+        op = self.pick("&", "|", "^", "%", "truncmod", "truncdiv", "ceildiv", "//", "shift")
         if op == "shift":
             by = self.pick(1, bits_of(dtype) // 2 + 1, bits_of(dtype) - 2)
             return Drawn(Binary(">>", a.node, Const(by, dtype)), a.low >> by, a.high >> by)
         number = power - 1 if op in {"&", "|", "^"} else power
+        if op == "ceildiv" and a.high > range_of(dtype)[1] - power:
+            return a
         made = self._made(op, a, self._number(number, dtype), dtype)
         return Drawn(made.node, *range_of(dtype)) if op in {"&", "|", "^"} and a.low < 0 else made
 
@@ -126,6 +138,46 @@ class Corners(Expressions):
         if self.pick(True, False):
             return Drawn(Select(first, a.node, inner), low, high)
         return Drawn(Select(Unary("not", first), inner, a.node), low, high)
+
+    def _clamped(self, dtype: str) -> Drawn:
+        """Draw a value between two bounds, either of which may be the lower one; mostly one is no constant."""
+        a, b = self._read(dtype), self._read(dtype)
+        if isinstance(a.node, Const):
+            return a
+        number = self._number(self.integer(a.low, min(a.high, a.low + 40)), dtype)
+        bounds = self.pick((number, b), (b, number), (number, self._number(self.integer(a.low, a.high), dtype)))
+        first, second = self.pick(("min", "max"), ("max", "min"))
+        return self._made(second, self._made(first, a, bounds[0], dtype), bounds[1], dtype)
+
+    def _widened(self, dtype: str) -> Drawn:
+        """Draw an operation of 64 bits whose operands are of 32, in which it overflows."""
+        wide, narrow = dtype if bits_of(dtype) == 64 else "int64", self.pick("int32", "int32", "uint32")
+        op, sides = self.pick("*", "*", "+", "-"), []
+        for end in (True, op != "-"):
+            a = self._read(narrow)
+            if isinstance(a.node, Const):
+                return self._leaf(dtype)
+            large = self._made("|", a, self._number(1 << 30, narrow), narrow)  # a sum is cast by its parts, this is not
+            moved = self._moved(a, narrow, end=end) if self.pick(False, False, True) else large
+            sides.append(self._converted(moved, wide))
+        made = self._made(op, sides[0], sides[1], wide)
+        if wide == dtype:
+            return made
+        by = self.pick(31, 16, 33)
+        return self._converted(Drawn(Binary(">>", made.node, Const(by, wide)), made.low >> by, made.high >> by), dtype)
+
+    def _floored(self, dtype: str) -> Drawn:
+        """Draw a fraction, often below 0, that is rounded to a whole number and cast."""
+        floats = [one for one in self._scope.dtypes if one in grammar.FLOATS]
+        if not floats:
+            return self._leaf(dtype)
+        before = self.pick(*floats)
+        a = self._read(before)
+        a = self._across(a, 0, before) if a.low >= 0 and dtype in grammar.SIGNED else a
+        a = a if a.fraction else self._part(a, before)
+        if isinstance(a.node, Const) or not a.within(*range_of(dtype)):
+            return self._leaf(dtype)
+        return Drawn(Cast(dtype, Unary(self.pick(*grammar.ROUNDING), a.node)), a.low, a.high)
 
     def _apart(self) -> Expr | None:
         """Draw a comparison of two integers that are far apart, of a sum that wraps around, or of two dtypes in int64."""

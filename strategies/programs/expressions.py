@@ -192,7 +192,7 @@ class Expressions(Indices):
             if isinstance(a.node, Const):
                 return a
         if divides and a.low >= 0 and dtype in grammar.SIGNED:
-            a = self._across(a, 0, dtype)
+            a = self._across(a, -b.low if op == "ceildiv" else 0, dtype)  # what is added must not bring it above 0
         if op == "ceildiv" and not _biased(a, b.low).within(*range_of(dtype)):
             return a
         kept = self._fits(*interval(op, a, b, dtype), dtype)

@@ -24,6 +24,7 @@ _REWORKED = (
     ("set", "branch", "get"),
     ("set", "loop", "get"),
     ("loop", "get"),
+    ("loop", "loop"),
     ("nest",),
     ("branch", "branch"),
     ("loop", "set"),
@@ -81,6 +82,7 @@ class _Builder:
         self._used = 0
         self._deepest = _DEPTH
         self._marks: tuple[int, ...] = ()
+        self._extents: list[int] = []
         self._threads: int = self._pick(*features.threads)
 
     def _pick(self, *options: Any) -> Any:
@@ -334,6 +336,8 @@ class _Builder:
         if how == "branch":
             return self._branch(buffer, focus, self._place(buffer, focus), otherwise=self._pick(True, False))
         extents = [self._pick(3, 2, 4, 5) for _ in range(2 if how == "nest" else 1)]
+        if how == "loop":  # often as many iterations as the loop before
+            extents = self._extents = self._pick(self._extents or extents, extents)
         names = [self._variable(0, extent - 1) for extent in extents]
         if how == "nest":
             place: tuple[Expr, ...] = tuple(self._met(names, size) for size in buffer.shape)
@@ -345,10 +349,12 @@ class _Builder:
             statement: Statement = self._branch(buffer, focus, place, otherwise=False, index=names[-1])
         else:
             statement = self._kept(buffer, place, focus, names[-1])
+        counted = how != "nest" or self._pick(False, True)
         for name, extent in reversed(list(zip(names, extents, strict=True))):
             kind = self._pick("serial", *(one for one in self._features.loops if one in _PLAINLY))
             del self._scope.variables[name]  # the number of iterations of the inner loop may be the outer one's index
-            statement = self._counted(self._loop((statement,), name, extent, 0, kind), buffer)
+            loop = self._loop((statement,), name, extent, 0, kind)
+            statement = self._counted(loop, buffer) if counted else loop
         return statement
 
     def _branch(
@@ -404,7 +410,8 @@ class _Builder:
         """
         _, low, high = self._scope.buffers[buffer.name]
         name, dtype = buffer.name, buffer.dtype
-        element = grammar.Load(name, self._place(buffer, focus))
+        met = index is not None and self._pick(True, False)  # by several iterations
+        element = grammar.Load(name, at if met else self._place(buffer, focus))
         if dtype in grammar.INTEGERS and index is not None and self._pick(True, True, False):  # depends on the order
             small = grammar.Binary("%", element, grammar.Const(self._pick(31, 7, 2), dtype))
             more: Expr = Var(index) if dtype == "int32" else grammar.Cast(dtype, Var(index))

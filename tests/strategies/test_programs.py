@@ -1,5 +1,6 @@
 """The strategies of programs: what they draw has a meaning, differs, and reaches what the grammar has."""
 
+import itertools
 from collections import Counter
 from typing import Any
 
@@ -10,12 +11,14 @@ from msgspec.structs import replace
 from mhc.programs import grammar
 from mhc.programs.arithmetic import Invalid
 from mhc.programs.evaluate import evaluate
-from mhc.programs.grammar import Binary, Cast, Const, For, Load, Program, Select, walk
+from mhc.programs.grammar import ROUNDING, Binary, Buffer, Cast, Const, For, Load, Program, Select, Unary, walk
 from mhc.programs.tile_edits import mapped
 from mhc.programs.tilelang_text import render
 from mhc.programs.tilelang_words import features
 from mhc.strategies.programs.programs import CPU, CPU_BEFORE_VECTORS, GPU, Features, programs
 from mhc.strategies.rounds import ROUND, quiet
+
+EMPTY = Program(buffers=(Buffer("y", (1,), "int32", written=True),), body=())
 
 
 def drawn(count: int, features: Features = CPU) -> list[Program]:
@@ -125,11 +128,42 @@ def past_32_bits(one: object) -> bool:
     return times(one) and abs(one.b.value) > 1 << 32  # type: ignore[attr-defined]
 
 
+def clamped(one: object) -> bool:
+    """Return whether a value is the larger of a bound and the smaller of another, or the other way round."""
+    return isinstance(one, Binary) and isinstance(one.a, Binary) and {one.op, one.a.op} == {"min", "max"}
+
+
+def widened(one: object) -> bool:
+    sides = (one.a, one.b) if isinstance(one, Binary) and one.op in {"*", "+", "-"} else ()
+    return bool(sides) and all(isinstance(side, Cast) and side.dtype in {"int64", "uint64"} for side in sides)
+
+
+def floored(one: object) -> bool:
+    """Return whether a float is rounded to a whole one and cast to an integer."""
+    return isinstance(one, Cast) and one.dtype in grammar.INTEGERS and isinstance(one.a, Unary) and one.a.op in ROUNDING
+
+
 def test_what_rewritings_look_for_is_drawn() -> None:
     found = [node for program in drawn(400) for node in walk(program)]
     wanted = (ladder, 10), (narrowed, 20), (in_rows, 30), (sum_compared, 10), (rounded, 10), (past_32_bits, 3)
-    for shape, least in wanted:
+    for shape, least in (*wanted, (clamped, 20), (widened, 10), (floored, 4)):
         assert sum(map(shape, found)) >= least, shape.__name__
+
+
+def loops_alike(program: Program) -> bool:
+    """Return whether two loops of as many iterations, of which the second reads what the first sets, follow each other."""
+    return any(
+        isinstance(a, For) and isinstance(b, For) and a.extent == b.extent and reads(b) & {"y"}
+        for a, b in itertools.pairwise(program.body)
+    )
+
+
+def reads(node: For) -> set[str]:
+    return {one.buffer for one in walk(replace(EMPTY, body=(node,))) if isinstance(one, Load)}
+
+
+def test_loops_that_may_be_fused_follow_each_other() -> None:
+    assert sum(map(loops_alike, drawn(400, CPU_BEFORE_VECTORS))) > 9
 
 
 def test_a_buffer_is_set_and_read_again_and_loops_may_have_no_iteration() -> None:
