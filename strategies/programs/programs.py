@@ -31,6 +31,7 @@ _REWORKED = (
     ("set", "set", "branch"),
 )
 """Statements that set and read elements of one buffer, one after the other."""
+_LETTERS = "ijklmnpqrstu"
 _SMALL = 100  # floats hold these integers, and sums of a few
 
 
@@ -164,7 +165,8 @@ class _Builder:
         return For(kind=kind, var=var, extent=extent, body=body, begin=begin)  # type: ignore[arg-type]
 
     def _variable(self, low: int, high: int) -> str:
-        name = ("i", "j", "k", "l", "m", "n", "p", "q", "r", "s", "t", "u", "v")[self._used]
+        around, letter = divmod(self._used, len(_LETTERS))
+        name = _LETTERS[letter] + (str(around + 1) if around else "")
         self._used += 1
         self._scope.variables[name] = (low, high)
         return name

@@ -5,7 +5,7 @@ from collections import Counter
 from typing import Any
 
 import hypothesis
-from hypothesis import find, given
+from hypothesis import find, given, strategies
 from msgspec.structs import replace
 
 from mhc.programs import grammar
@@ -15,7 +15,7 @@ from mhc.programs.grammar import ROUNDING, Binary, Buffer, Cast, Const, For, Loa
 from mhc.programs.tile_edits import mapped
 from mhc.programs.tilelang_text import render
 from mhc.programs.tilelang_words import features
-from mhc.strategies.programs.programs import CPU, CPU_BEFORE_VECTORS, GPU, Features, programs
+from mhc.strategies.programs.programs import CPU, CPU_BEFORE_VECTORS, GPU, Features, _Builder, programs
 from mhc.strategies.rounds import ROUND, quiet
 
 EMPTY = Program(buffers=(Buffer("y", (1,), "int32", written=True),), body=())
@@ -188,6 +188,18 @@ def any_loop_is_empty(program: Program) -> bool:
         return changed != program and any((evaluate(changed)[name] != one).any() for name, one in evaluate(program).items())
     except Invalid:
         return True
+
+
+def test_loops_have_names_of_their_own_however_many_there_are() -> None:
+    @hypothesis.settings(quiet(1))
+    @given(strategies.data())
+    def test(data: strategies.DataObject) -> None:
+        builder = _Builder(data.draw, CPU)
+        names = [builder._variable(0, 1) for _ in range(30)]
+        assert len(set(names)) == 30
+        assert not {one for one in names if one[0] in "vaxwyz"}
+
+    test()
 
 
 def test_temporary_buffers_that_live_at_once_are_often_alike() -> None:
