@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from mhc.dense import bits
+from mhc.element import element_name, element_value
 
 NAN_FILL = 0xFF
 """The byte whose repetition is a NaN in every floating dtype, and -1 in every signed integer."""
@@ -76,7 +77,7 @@ class Overrun:
         parts = [f"{_distances(before)} before its first"] if before else []
         parts += [f"{_distances(after)} after its last"] if after else []
         if after and shape and all(shape[1:]):
-            parts[-1] += f", where {_named(name, _beyond(count + after[0] - 1, shape))} would be"
+            parts[-1] += f", where {element_name(name, _beyond(count + after[0] - 1, shape))} would be"
         return "; ".join(parts)
 
 
@@ -139,19 +140,15 @@ def place_written(name: str, tensor: Tensor, before: Tensor, after: Tensor) -> s
     if inside.any():
         index = tuple(inside.nonzero()[0].tolist())
         at = int(places[index])
-        return f"{_named(name, index)} = {float(after[at]):.9g}, was {float(before[at]):.9g}{more}"
+        return f"{element_name(name, index)} = {element_value(after, (at,))}, was {element_value(before, (at,))}{more}"
     at = int(changed[0])
     if not (places <= at).any():
         distance = f"{_elements(int(places.min()) - at)} before its first" if places.numel() else "it has no element"
         return f"beside {name}: {distance}{more}"
     nearest = int(places[places <= at].max())
     index = tuple((places == nearest).nonzero()[0].tolist())
-    where = "its last" if at > places.max() else f"{_named(name, index)}, in padding"
+    where = "its last" if at > places.max() else f"{element_name(name, index)}, in padding"
     return f"beside {name}: {_elements(at - nearest)} after {where}{more}"
-
-
-def _named(name: str, index: Sequence[int]) -> str:
-    return f"{name}[{', '.join(map(str, index))}]"
 
 
 @contextmanager

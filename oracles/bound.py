@@ -11,6 +11,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from mhc.element import element_name
 from mhc.oracles import nonfinite
 from mhc.oracles.bounds.error_number import ErrorNumber
 from mhc.oracles.error_map import ErrorMap, difference_map, error_map
@@ -21,7 +22,6 @@ from mhc.oracles.verdict import (
     Status,
     Verdict,
     describe,
-    element_name,
     failed,
     first,
     largest,

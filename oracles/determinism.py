@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from functools import partial
 
 from mhc.dense import equal_bits
+from mhc.element import element_name, element_value
 from mhc.observation import Observation
 from mhc.oracles.error_map import difference_map
 from mhc.oracles.trial import Gate, Plan, Run, Trial, results, same_bits
-from mhc.oracles.verdict import Status, Verdict, element_name, failed, first, not_applicable, passed
+from mhc.oracles.verdict import Status, Verdict, failed, first, not_applicable, passed
 
 NAME = "determinism"
 REPEAT = "repeat"
@@ -49,7 +50,7 @@ def compare(oracle: str, base: Observation, other: Observation, symptom: str, wh
         else:
             changed = ~same_bits(value, again)
             at = first(changed)
-            pair = f"{float(value[at]):.9g}, and {float(again[at]):.9g} in {what}"
+            pair = f"{element_value(value, at)}, and {element_value(again, at)} in {what}"
             locate = partial(difference_map, changed)
             verdicts.append(failed(oracle, name, symptom, f"{element_name(name, at)} = {pair}", locate=locate))
     return verdicts

@@ -9,10 +9,11 @@ from collections.abc import Mapping
 import numpy as np
 from torch import Tensor
 
+from mhc.element import element_name, element_value
 from mhc.inputs import edited
 from mhc.observation import Observation
 from mhc.oracles.trial import Gate, Plan, Run, Trial, hash_below, results, same_bits
-from mhc.oracles.verdict import Verdict, element_name, failed, first, not_applicable, passed
+from mhc.oracles.verdict import Verdict, failed, first, not_applicable, passed
 
 NAME = "isolation"
 LABEL = "one token NaN"
@@ -57,7 +58,7 @@ def plan(trial: Trial) -> Plan | list[Verdict]:
             leaked[token] = False
             if leaked.any():
                 at = first(leaked)
-                change = f"{float(before[at]):.9g}, and {float(now[at]):.9g} with a NaN in token {list(token)}"
+                change = f"{element_value(before, at)}, and {element_value(now, at)} with a NaN in token {list(token)}"
                 verdicts.append(failed(NAME, name, "leak", f"{element_name(name, at)} = {change}"))
             else:
                 verdicts.append(passed(NAME, name))

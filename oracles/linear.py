@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from mhc.element import element_name, element_value
 from mhc.inputs import edited
 from mhc.observation import Observation
 from mhc.operator import STORAGE_DTYPES
@@ -18,7 +19,7 @@ from mhc.oracles.bounds.underflow_number import UnderflowNumber
 from mhc.oracles.nonfinite import as_float64
 from mhc.oracles.tolerances import chosen_rows, expand_number, read_formula
 from mhc.oracles.trial import Gate, Plan, Run, Trial
-from mhc.oracles.verdict import Verdict, element_name, failed, first, not_applicable, passed
+from mhc.oracles.verdict import Verdict, failed, first, not_applicable, passed
 from mhc.reference import condensed, judging_device, widen
 
 NAME = "gradient"
@@ -59,8 +60,9 @@ def plan(trial: Trial) -> Plan | list[Verdict]:
             wrong = judged & (got != wanted)
             if wrong.any():
                 at = first(wrong)
-                message = f"{element_name(name, at)} = {float(got[at]):.9g}, twice the gradient {float(wanted[at]):.9g}"
-                verdicts.append(failed(NAME, name, "not linear", f"upstream doubled: {message}"))
+                twice = f"{element_value(got, at)}, twice the gradient {element_value(wanted, at)}"
+                message = f"upstream doubled: {element_name(name, at)} = {twice}"
+                verdicts.append(failed(NAME, name, "not linear", message))
             elif judged.any():
                 verdicts.append(passed(NAME, name))
             else:

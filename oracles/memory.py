@@ -7,12 +7,13 @@ where no index of an input reaches; its inputs lie between canaries too.
 from collections.abc import Mapping, Sequence
 
 from mhc.dense import equal_bits
+from mhc.element import element_name, element_value
 from mhc.inputs import banded
 from mhc.memory import FINITE_FILL
 from mhc.observation import SCRATCH, Observation
 from mhc.oracles import determinism
 from mhc.oracles.trial import Gate, Plan, Run, Trial, results, same_bits
-from mhc.oracles.verdict import Verdict, element_name, failed, first, passed
+from mhc.oracles.verdict import Verdict, failed, first, passed
 from mhc.placement import fetch
 
 NAME = "memory"
@@ -46,7 +47,7 @@ def judge_kept(observation: Observation, runs: Sequence[str]) -> list[Verdict]:
         assert was is not None
         if not equal_bits(was, value):
             at = first(~same_bits(was, value))
-            change = f"{float(was[at]):.9g}, and {float(value[at]):.9g} after later calls: {', '.join(runs)}"
+            change = f"{element_value(was, at)}, and {element_value(value, at)} after later calls: {', '.join(runs)}"
             verdicts.append(failed(NAME, name, "overwritten", f"{element_name(name, at)} = {change}"))
     return verdicts
 

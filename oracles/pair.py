@@ -11,13 +11,14 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from mhc.element import element_name, element_value
 from mhc.observation import Observation
 from mhc.oracles.bounds.error_number import ErrorNumber
 from mhc.oracles.error_map import difference_map, error_map
 from mhc.oracles.nonfinite import as_float64, class_fits, surely_finite
 from mhc.oracles.tolerances import Tolerances
 from mhc.oracles.trial import results
-from mhc.oracles.verdict import Verdict, element_name, failed, first, largest, not_applicable, passed
+from mhc.oracles.verdict import Verdict, failed, first, largest, not_applicable, passed
 
 NAME = "pair"
 
@@ -139,6 +140,6 @@ def _describe(
     names: tuple[str, str],
 ) -> str:
     """Return one line with the element's name, both values with their implementations, and both bounds."""
-    got = ", ".join(f"{float(value[at]):.9g} {name}" for value, name in zip(values, names, strict=True))
+    got = ", ".join(f"{element_value(value, at)} {name}" for value, name in zip(values, names, strict=True))
     bounds = " + ".join(f"{float(number.error[at]):.3g}" for number in wanted)
     return f"{element_name(subject, at)} = {got}, bound {bounds}"

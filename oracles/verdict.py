@@ -1,6 +1,6 @@
 """Verdict: the result of one oracle for one output of one observation."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import lru_cache
@@ -8,6 +8,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from mhc.element import element_name
 from mhc.oracles.error_map import ErrorMap
 
 
@@ -110,11 +111,6 @@ def first(mask: Tensor) -> tuple[int, ...]:
 def largest(values: Tensor) -> tuple[int, ...]:
     """Return the index of the largest element."""
     return tuple(int(i) for i in torch.unravel_index(values.argmax(), values.shape))
-
-
-def element_name(name: str, at: Iterable[int]) -> str:
-    """Return an element's name in messages: `dx[0, 17, 2, 640]`."""
-    return f"{name}[{', '.join(map(str, at))}]"
 
 
 def describe(name: str, at: tuple[int, ...], got: Tensor, wanted: Tensor, error: Tensor) -> str:

@@ -15,6 +15,7 @@ import click
 import numpy as np
 
 from mhc.case import Case
+from mhc.element import element_name
 from mhc.fuzz.check.program_check import COMPILER, lower
 from mhc.fuzz.cli.trust import require_trust, trust_option
 from mhc.fuzz.findings.finding import Finding, read_finding
@@ -23,7 +24,6 @@ from mhc.observation import observe
 from mhc.oracles.nonfinite import as_float64
 from mhc.oracles.tolerances import tolerances
 from mhc.oracles.trial import results
-from mhc.oracles.verdict import element_name
 from mhc.programs.compile_error import CompileError
 from mhc.programs.drawn_program import DrawnProgram
 from mhc.programs.languages import AnyProgram, language_of

@@ -75,6 +75,9 @@ def test_what_a_minimal_case_has_is_told_everywhere_in_the_words_of_the_page_on_
     stepped = Recipe(kind="zero", layout=Layout(step=2))
     zeros = dict.fromkeys(("x", "lens"), Recipe(kind="zero"))
     assert details(replace(case, tensors={**zeros, "dy": stepped}, schedules={})) == "dy: step 2; window = 1"
+    large = Recipe(kind="zero", literals=(((0, 0), 1e39), ((0, 1), 1.0)))
+    beyond = replace(case, tensors={**zeros, "dy": Recipe(kind="zero"), "x": large}, schedules={})
+    assert details(beyond) == "x: [0, 0] = 1e+39, rounded to infinity, [0, 1] = 1; window = 1"
 
     found = finding("one", WINDOW, case, failed("bound", "y", "value", "y[0, 0] = 1"))
     shown = describe(found, tmp_path / "one.json", minimal=True).splitlines()

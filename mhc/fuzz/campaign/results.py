@@ -132,7 +132,8 @@ class Results:
         if blamed is None and slot.last is not None and verdict.symptom != "SIGKILL":
             blamed, verdict = slot.last, liveness.after_judged(verdict)
         if blamed is None:
-            self._trouble(name, f"a worker ended between cases: {verdict.message}")
+            how = verdict.how if isinstance(verdict, liveness.Died) else verdict.message
+            self._trouble(name, f"a worker ended between cases: {how}")
         else:
             subject = self._subjects[name]
             found = finding(subject.spec, subject.implementation, drawn_case.read(blamed), verdict)

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from mhc.oracles.verdict import Verdict, element_name, failed, not_applicable, passed
+from mhc.element import element_name
+from mhc.oracles.verdict import Verdict, failed, not_applicable, passed
 from mhc.programs.arithmetic import Invalid
 from mhc.programs.compile_error import CompileError, Run
 from mhc.programs.languages import AnyProgram, language_of

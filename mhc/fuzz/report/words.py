@@ -4,9 +4,12 @@ import math
 import shlex
 from pathlib import Path
 
+import torch
+
 from mhc.case import Case
 from mhc.drawn_case import DrawnCase
 from mhc.fuzz.campaign.store import TICK
+from mhc.operator import STORAGE_DTYPES
 from mhc.recipe import CONTIGUOUS, Recipe
 from mhc.registry import built_in
 from mhc.terminal import one_line, safe
@@ -91,20 +94,22 @@ def details(case: DrawnCase) -> str:
     """
     if not isinstance(case, Case):
         return ""
-    tensors = [(spec.name, _recipe(case.tensors[spec.name])) for spec in case.table.drawn if case.has(spec.name)]
+    storage, drawn = STORAGE_DTYPES[case.dtype], [spec for spec in case.table.drawn if case.has(spec.name)]
+    tensors = [(spec.name, _recipe(case.tensors[spec.name], spec.dtype(storage))) for spec in drawn]
     pinned = [(name, [f"{key} = {value}" for key, value in one.items()]) for name, one in case.schedules.items()]
     parts = [f"{name}: {', '.join(words)}" for name, words in (*tensors, *pinned) if words]
     scalars = [f"{name} = {value}" for name, value in case.scalars.items()]
     return cut("; ".join([*parts, *([", ".join(scalars)] if scalars else [])]), _DETAILS)
 
 
-def _recipe(recipe: Recipe) -> list[str]:
+def _recipe(recipe: Recipe, dtype: torch.dtype) -> list[str]:
     """Return what of a recipe is not as in the simplest one, which is all zero and contiguous."""
     words = [] if recipe.kind == "zero" else [recipe.kind]
     words += [f"scale {_number(recipe.scale)}"] if recipe.scale != 1 else []
     words += [f"{name} {getattr(recipe, name)}" for name in ("period", "rows") if getattr(recipe, name)]
     for index, value in recipe.literals[:_LITERALS]:
-        words.append(f"[{', '.join(map(str, index))}] = {_number(value)}")
+        inside = not dtype.is_floating_point or math.isinf(value) or not torch.tensor(value, dtype=dtype).isinf()
+        words.append(f"[{', '.join(map(str, index))}] = {_number(value)}{'' if inside else ', rounded to infinity'}")
     if len(recipe.literals) > _LITERALS:
         words.append(plural(len(recipe.literals) - _LITERALS, "other literal"))
     layout = recipe.layout
