@@ -139,18 +139,18 @@ def _evaluate(inputs: Inputs) -> Reference:
     table, case = inputs.case.table, inputs.case
     wide = widen(inputs)
     # a formula is not differentiated by autograd
-    with torch.inference_mode() if table.function is None else InFloat64():
+    mode = torch.inference_mode if table.function is None else InFloat64
+    with mode():
         results = table.forward(*(wide[name] for name in table.forward_arguments), **case.scalars)
-        outputs = dict(zip((spec.name for spec in table.outputs), results, strict=True))
-        # a function that cannot be differentiated shows it here
-        gradients = None if table.function is None else _gradients(case, {**wide, **outputs})
+    outputs = dict(zip((spec.name for spec in table.outputs), results, strict=True))
     specs = table.argument_specs
     storage = STORAGE_DTYPES[case.dtype]
     saved = {name: outputs[name].to("cpu", specs[name].dtype(storage)) for name in table.saved}
 
-    @torch.inference_mode()
+    @torch.inference_mode(mode=False)  # whoever asks, in whatever mode
     def backward() -> Mapping[str, Tensor | None]:
-        return _gradients(case, {**widen(inputs), **outputs}) if gradients is None else gradients
+        with mode():
+            return _gradients(case, {**widen(inputs), **outputs})
 
     return Reference(outputs=outputs, saved=saved, backward=backward)
 

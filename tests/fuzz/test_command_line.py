@@ -6,12 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
 from mhc import default_case, load
 from mhc.fuzz.check.check import check
 from mhc.fuzz.check.level import Level
+from mhc.fuzz.cli import run
 from mhc.fuzz.cli.main import main
 from mhc.fuzz.findings.finding import read_case, read_finding
 from mhc.fuzz.findings.fingerprint import Fingerprint
@@ -271,6 +273,20 @@ def test_a_reference_that_cannot_be_read_exits_2_before_anything_runs(tmp_path: 
     assert "the reference bessel cannot be judged: aten.special_bessel_j0.default in " in result.output
     assert "bessel.py:5: no rule derives its error bound" in result.output
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_reference_whose_gradient_cannot_be_read_is_refused_to_an_implementation_with_a_backward(tmp_path: Path) -> None:
+    (tmp_path / "angle.py").write_text(
+        "import torch\nfrom mhc import Implementation, operator\n"
+        "@operator(x='[T, C] float32', C=(2, 2))\n"
+        "def angle(x):\n    return torch.view_as_complex(x).angle()\n"
+        "ONE = Implementation(name='one', operator=angle, forward=lambda x: torch.view_as_complex(x.contiguous()).angle())\n"
+        "BOTH = Implementation(name='both', operator=angle, function=angle.function)\n",
+        encoding="utf-8",
+    )
+    run._require_readable("--impl", load(f"{tmp_path / 'angle.py'}:ONE"))
+    with pytest.raises(click.UsageError, match="the reference angle cannot be judged"):
+        run._require_readable("--impl", load(f"{tmp_path / 'angle.py'}:BOTH"))
 
 
 def test_a_file_that_is_no_case_exits_2_and_names_the_field(tmp_path: Path) -> None:

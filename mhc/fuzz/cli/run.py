@@ -185,7 +185,7 @@ def _require_readable(named: str, implementation: Tested) -> None:
         return
     try:
         inputs = materialise(default_case(operator=implementation.table.name, dtype=implementation.dtypes[0]))
-        tolerances(inputs, reference(inputs))
+        tolerances(inputs, reference(inputs), declared=implementation.declared)
     except UnreadableReference as error:
         raise click.UsageError(f"{named}: the reference {implementation.table.name} cannot be judged: {error}") from error
     except Exception:
