@@ -31,7 +31,7 @@ def judge(observation: Observation, allowed: Tolerances) -> list[Verdict]:
         else:
             verdicts.append(judge_missing(bound.NAME, name, value, wanted))
     if observation.failure is None:
-        verdicts += _without_stage(observation, allowed)
+        verdicts += _without_stage(observation)
     return verdicts
 
 
@@ -47,15 +47,18 @@ def labelled(verdicts: Iterable[Verdict], allowed: Tolerances) -> list[Verdict]:
     ]
 
 
-def _without_stage(observation: Observation, allowed: Tolerances) -> Iterator[Verdict]:
-    """Yield a verdict for each result of a stage that the implementation does not have."""
-    for stage, given, wanted in (
-        ("forward", observation.outputs, allowed.outputs),
-        ("backward", observation.gradients, allowed.gradients),
+def _without_stage(observation: Observation) -> Iterator[Verdict]:
+    """Yield a verdict for each result of a stage that the implementation does not have, but for those of absent inputs."""
+    case = observation.case
+    for stage, given, specs in (
+        ("forward", observation.outputs, case.table.outputs),
+        ("backward", observation.gradients, case.table.gradients),
     ):
+        absent = {f"d{spec.name}" for spec in case.table.inputs if not case.has(spec.name)}
         if not given:
-            for name in wanted:
-                yield not_applicable(bound.NAME, name, f"no {stage}", NOT_RETURNED)
+            for spec in specs:
+                if spec.name not in absent:
+                    yield not_applicable(bound.NAME, spec.name, f"no {stage}", NOT_RETURNED)
 
 
 def outcomes(verdicts: Iterable[Verdict]) -> dict[str, str]:
