@@ -5,8 +5,6 @@ from typing import Any
 import hypothesis
 import pytest
 from hypothesis import Phase
-from hypothesis.internal.cache import LRUCache
-from hypothesis.internal.conjecture import providers
 
 from mhc.fuzz.check.program_check import check
 from mhc.oracles.verdict import Status
@@ -18,6 +16,7 @@ from mhc.strategies.programs.programs import ARITHMETIC, programs
 from mhc.strategies.rounds import quiet
 from tests.programs.test_tilelang_c import LOST_CONSTANT, I, X, loop
 from tests.support.needs import needs_tilelang
+from tests.support.own_constants import no_constants_of_modules
 
 pytestmark = needs_tilelang
 TARGET = TARGETS["tilelang-arithmetic"]
@@ -87,16 +86,14 @@ def test_a_flat_index_has_all_axes() -> None:
     assert "(2 - i) * 4 + (j + 1) % 4" in tvm_arithmetic.lower(program)
 
 
-def drawn(count: int, patch: pytest.MonkeyPatch) -> list[Program]:
-    """The same programs whatever is imported: Hypothesis takes constants from the modules that are."""
-    patch.setattr(providers, "_get_local_constants", providers.Constants)
-    patch.setattr(providers, "CONSTANTS_CACHE", LRUCache(1024))
+def drawn(count: int) -> list[Program]:
     found: list[Program] = []
 
     def keep(program: Program) -> None:
         found.append(program)
 
-    hypothesis.seed(3)(quiet(count, phases=(Phase.generate,))(hypothesis.given(programs(ARITHMETIC))(keep)))()
+    with no_constants_of_modules():
+        hypothesis.seed(3)(quiet(count, phases=(Phase.generate,))(hypothesis.given(programs(ARITHMETIC))(keep)))()
     return found
 
 
@@ -104,7 +101,7 @@ def test_nothing_is_found_where_nothing_is_rewritten(monkeypatch: pytest.MonkeyP
     """What the front end folds of constants is left: those programs are refused, not wrong."""
     monkeypatch.setattr(tvm_arithmetic, "_simplified", lambda terms, term, proves=False: term)
     monkeypatch.setattr(tvm_arithmetic, "_iter_map", lambda terms, term: term)
-    verdicts = [one for program in drawn(60, monkeypatch) for one in check(TARGET, program)]
+    verdicts = [one for program in drawn(60) for one in check(TARGET, program)]
     assert [one for one in verdicts if one.status is Status.FAIL and one.oracle == "evaluator"] == []
     assert sum(one.status is Status.PASS for one in verdicts) > 40
 
