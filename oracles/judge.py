@@ -50,11 +50,11 @@ def labelled(verdicts: Iterable[Verdict], allowed: Tolerances) -> list[Verdict]:
 def _without_stage(observation: Observation) -> Iterator[Verdict]:
     """Yield a verdict for each result of a stage that the implementation does not have, but for those of absent inputs."""
     case = observation.case
+    absent = {f"d{spec.name}" for spec in case.table.inputs if not case.has(spec.name)}
     for stage, given, specs in (
         ("forward", observation.outputs, case.table.outputs),
         ("backward", observation.gradients, case.table.gradients),
     ):
-        absent = {f"d{spec.name}" for spec in case.table.inputs if not case.has(spec.name)}
         if not given:
             for spec in specs:
                 if spec.name not in absent:

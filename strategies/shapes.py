@@ -64,10 +64,11 @@ class Limit:
         """Return the largest size of an axis that fits, or of several that are equal, by bisection; the largest of their
         present sizes where no larger one does.
         """
-        low, high = max(sizes[axis.name] for axis in axes), min(self.max_elements, *(axis.most for axis in axes))
+        names = [axis.name for axis in axes]
+        low, high = max(sizes[name] for name in names), min(self.max_elements, *(axis.most for axis in axes))
         while low < high:
             middle = (low + high + 1) // 2
-            fits = self.fits({**sizes, **dict.fromkeys([axis.name for axis in axes], middle)})
+            fits = self.fits({**sizes, **dict.fromkeys(names, middle)})
             low, high = (middle, high) if fits else (low, middle - 1)
         return low
 

@@ -237,18 +237,15 @@ def product(a: ErrorNumber, of: Callable[[Tensor], Tensor], length: int) -> Erro
     Nor is anything where the product is infinite: infinity times what was rounded to 0 is NaN.
     """
     size = magnitude(a.value)
-    most, least = of((size + a.error).clamp(min=1.0)), of((size - a.error).clamp(min=0.0, max=1.0))
+    below = size - a.error if a.finite else torch.where(a.value.isfinite(), size - a.error, 1.0)
+    most, least = of((size + a.error).clamp(min=1.0)), of(below.clamp(min=0.0, max=1.0))
     value = of(a.value)
     moved = of(size + a.error) - of(size) + length * _FLOAT64 * of(size)
     under = least < torch.finfo(a.dtype).smallest_normal
     moved = moved + torch.where(under, length * half_subnormal(a.dtype) * most, 0.0)
     moved = torch.where(nan_to_inf(most) > ceiling(a.dtype), torch.inf, nan_to_inf(moved))
     found = a._rounded(value, moved, a.dtype, units=min(length - 1.0, LAMBDA * math.sqrt(length)), finite=False)
-    if a.finite:
-        return found
-    finite = torch.where(a.value.isfinite(), size - a.error, 1.0)
-    vanishing = of(finite.clamp(min=0.0, max=1.0)) < torch.finfo(a.dtype).smallest_normal
-    return found.lost(torch.where(value.isinf() & vanishing, torch.inf, 0.0))
+    return found if a.finite else found.lost(torch.where(value.isinf() & under, torch.inf, 0.0))
 
 
 def power(a: ErrorNumber, exponent: float) -> ErrorNumber:

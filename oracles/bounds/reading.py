@@ -132,11 +132,13 @@ class RepeatedReader:
 
     def __call__(self, number: type[ErrorNumber], *, with_quantum: bool = False) -> Reading:
         """Return the numbers of a class."""
+        if with_quantum:  # what is read so is never repeated
+            return self._read(number=number, with_quantum=True)
         if self._recorded is None:
             self._recorded = tape.Tape()
-            return self._read(number=number, with_quantum=with_quantum, record=self._recorded)
+            return self._read(number=number, record=self._recorded)
         if not self._recorded.repeatable:
-            return self._read(number=number, with_quantum=with_quantum)
+            return self._read(number=number)
         masks = Mask.made
         outputs, gradients = self._recorded.repeat(with_factors(number, self._factors))
         return _reading(outputs, gradients, masks)

@@ -2,9 +2,7 @@
 
 from typing import Any
 
-import hypothesis
 import pytest
-from hypothesis import Phase
 
 from mhc.fuzz.check.program_check import check
 from mhc.oracles.verdict import Status
@@ -13,7 +11,7 @@ from mhc.programs.compile_error import CompileError
 from mhc.programs.grammar import Binary, Buffer, Cast, Const, Expr, For, If, Load, Program, Select, Store, Unary, Var
 from mhc.programs.targets import TARGETS
 from mhc.strategies.programs.programs import ARITHMETIC, programs
-from mhc.strategies.rounds import quiet
+from mhc.strategies.rounds import drawn
 from tests.programs.test_tilelang_c import LOST_CONSTANT, I, X, loop
 from tests.support.needs import needs_tilelang
 from tests.support.own_constants import no_constants_of_modules
@@ -86,22 +84,13 @@ def test_a_flat_index_has_all_axes() -> None:
     assert "(2 - i) * 4 + (j + 1) % 4" in tvm_arithmetic.lower(program)
 
 
-def drawn(count: int) -> list[Program]:
-    found: list[Program] = []
-
-    def keep(program: Program) -> None:
-        found.append(program)
-
-    with no_constants_of_modules():
-        hypothesis.seed(3)(quiet(count, phases=(Phase.generate,))(hypothesis.given(programs(ARITHMETIC))(keep)))()
-    return found
-
-
 def test_nothing_is_found_where_nothing_is_rewritten(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the front end folds of constants is left: those programs are refused, not wrong."""
     monkeypatch.setattr(tvm_arithmetic, "_simplified", lambda terms, term, proves=False: term)
     monkeypatch.setattr(tvm_arithmetic, "_iter_map", lambda terms, term: term)
-    verdicts = [one for program in drawn(60) for one in check(TARGET, program)]
+    with no_constants_of_modules():
+        found = drawn(programs(ARITHMETIC), 60, 3)
+    verdicts = [one for program in found for one in check(TARGET, program)]
     assert [one for one in verdicts if one.status is Status.FAIL and one.oracle == "evaluator"] == []
     assert sum(one.status is Status.PASS for one in verdicts) > 40
 

@@ -88,12 +88,11 @@ def _failures(verdicts: Sequence[Verdict]) -> list[_Failure]:
             found.append(one)
             runs.setdefault(key, [])
     causes = [one for one in found if not any(may_follow(one, other) for other in found)]
-    failures, told = [], set[tuple[str, ...]]()
+    failures = []
     for one in found:
         key = one.oracle, one.subject, one.symptom, one.against
         cause = next((other for other in causes if may_follow(one, other)), None)
-        failures.append(_Failure(one, cause, () if key in told else runs[key]))
-        told.add(key)
+        failures.append(_Failure(one, cause, runs.pop(key, ())))
     return sorted(failures, key=lambda one: one.cause is not None)
 
 

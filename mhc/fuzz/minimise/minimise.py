@@ -164,13 +164,7 @@ def _from_memory(found: Finding, start: Start, least: float) -> str:
     seen = found.fingerprint
     if seen.oracle not in {bound.NAME, nonfinite.NAME} or isinstance(found.case, DrawnProgram):
         return ""
-    cause = Fingerprint(
-        operator=seen.operator,
-        implementation=seen.implementation,
-        oracle=memory.NAME,
-        subject=seen.subject,
-        symptom=memory.UNINITIALISED,
-    )
+    cause = replace(seen, oracle=memory.NAME, symptom=memory.UNINITIALISED)
     verdict = next((one for one in _alone(found, start, least, Level.MEMORY) if cause.fits(one)), None)
     return "" if verdict is None else f"\ndepends on memory that holds no input: {verdict.message} ({memory.NAME})"
 

@@ -38,8 +38,5 @@ def describe(found: Finding, path: Path, device: str = "cpu", *, minimal: bool =
     special = details(found.case) if minimal else ""
     lines = [message, found.case.id, *([special] if special else []), command]
     gone = found.reduction is not None and not found.reduction.reproduced
-    return f"{_heading(minimal=minimal, gone=gone)} {found.fingerprint}\n    " + "\n    ".join(lines)
-
-
-def _heading(*, minimal: bool, gone: bool) -> str:
-    return ("NOT REPRODUCED" if gone else "MINIMAL") if minimal else "FOUND"
+    heading = "FOUND" if not minimal else "NOT REPRODUCED" if gone else "MINIMAL"
+    return f"{heading} {found.fingerprint}\n    " + "\n    ".join(lines)

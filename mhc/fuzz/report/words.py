@@ -8,6 +8,7 @@ import torch
 
 from mhc.case import Case
 from mhc.drawn_case import DrawnCase
+from mhc.element import element_name
 from mhc.fuzz.campaign.store import TICK
 from mhc.operator import STORAGE_DTYPES
 from mhc.recipe import CONTIGUOUS, Recipe
@@ -109,7 +110,7 @@ def _recipe(recipe: Recipe, dtype: torch.dtype) -> list[str]:
     words += [f"{name} {getattr(recipe, name)}" for name in ("period", "rows") if getattr(recipe, name)]
     for index, value in recipe.literals[:_LITERALS]:
         inside = not dtype.is_floating_point or math.isinf(value) or not torch.tensor(value, dtype=dtype).isinf()
-        words.append(f"[{', '.join(map(str, index))}] = {_number(value)}{'' if inside else ', rounded to infinity'}")
+        words.append(f"{element_name('', index)} = {_number(value)}{'' if inside else ', rounded to infinity'}")
     if len(recipe.literals) > _LITERALS:
         words.append(plural(len(recipe.literals) - _LITERALS, "other literal"))
     layout = recipe.layout
