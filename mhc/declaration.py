@@ -16,7 +16,7 @@ import functools
 import inspect
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -130,8 +130,8 @@ def _operator(name: str, function: Callable[..., Any], declared: Mapping[str, An
         outputs=(),
         scalars=choices,
         formulas=formulas,
-        forward=InTuple(function),
-        backward=InTuple(function),
+        forward=Beside(function),
+        backward=Beside(function),
         function=function,
     )
     _check_tokens(record)
@@ -146,7 +146,7 @@ def _operator(name: str, function: Callable[..., Any], declared: Mapping[str, An
         scalars=choices,
         formulas=formulas,
         forward=record.forward,
-        backward=Backward(function, inputs, outputs),
+        backward=Backward(record.forward, inputs, outputs),
         function=function,
     )
     whole = replace(whole, intermediates=functools.cache(found.intermediates))
@@ -165,6 +165,24 @@ class InTuple:
 
     def __call__(self, *tensors: Tensor | None, **scalars: Any) -> tuple[Tensor, ...]:
         return _tuple(self.function(*tensors, **scalars))
+
+
+@dataclass(frozen=True)
+class Beside(InTuple):
+    """A reference: its new tensors lie beside its arguments, so that it need not name a device."""
+
+    def __call__(self, *tensors: Tensor | None, **scalars: Any) -> tuple[Tensor, ...]:
+        with beside(tensors):
+            return super().__call__(*tensors, **scalars)
+
+
+def beside(tensors: Sequence[Any]) -> AbstractContextManager[Any]:
+    """Return a context in which new tensors lie on the device of `tensors`, unless their maker names another."""
+    device = next((one.device for one in tensors if isinstance(one, Tensor)), _HOST)
+    return nullcontext() if device == _HOST else device
+
+
+_HOST = torch.device("cpu")
 
 
 @dataclass(frozen=True)

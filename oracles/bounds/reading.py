@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from mhc.declaration import beside
 from mhc.declared import AS_REFERENCE, Declared
 from mhc.oracles.bounds import place, resampled, tape  # noqa: F401  # importing resampled registers its compositions
 from mhc.oracles.bounds.carried import Carried
@@ -91,7 +92,7 @@ def read(
     with tape.recorded(record):
         with number.forward(), torch.set_grad_enabled(bool(upstream)), sdpa_kernel(SDPBackend.MATH):
             given = [carried(one, requires_grad=bool(upstream) and at not in constant) for at, one in enumerate(arguments)]
-            with Made(number), Composed():
+            with beside(arguments), Made(number), Composed():
                 results = function(*given, **scalars)
         if record is not None:
             record.end_forward()

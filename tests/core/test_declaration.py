@@ -321,6 +321,13 @@ def declared_pair(x: Tensor, w: Tensor) -> Tensor:
     return x * w
 
 
+def test_new_tensors_of_a_reference_lie_beside_its_arguments() -> None:
+    there = torch.empty(2, device="meta")  # as on a GPU: a large case is judged there
+    made = operator(x="[T] storage", name="beside_x", T=(1, 8))(lambda x: torch.zeros(3) if x.is_meta else x)
+    assert made.forward(there)[0].is_meta
+    assert torch.zeros(3).is_cpu
+
+
 def test_a_forward_returns_its_outputs_in_a_tuple() -> None:
     one = torch.ones(2)
     assert InTuple(lambda x: x)(one) == (one,)

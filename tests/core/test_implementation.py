@@ -85,7 +85,7 @@ def test_refusals_give_their_reason(good_file: Path) -> None:
     reasons = {
         "n must be a power of two": (default_case(n=3), "cpu"),
         "takes bfloat16, float32, not float16": (default_case(dtype="float16"), "cpu"),
-        "runs on cpu, cuda, not on tpu": (default_case(), "tpu"),
+        "runs on cpu, cuda, not on tpu, by its devices": (default_case(), "tpu"),
     }
     for reason, (case, device) in reasons.items():
         refusal = implementation.refusal(case, device)

@@ -132,6 +132,18 @@ def test_rounding_may_decide_a_comparison() -> None:
     assert number.error[1] == 0
 
 
+def test_new_tensors_of_a_function_lie_beside_its_arguments() -> None:
+    there = torch.empty(2, dtype=torch.int64, device="meta")  # as on a GPU: a large case is judged there
+    devices = []
+
+    def made(index: Tensor) -> Tensor:
+        devices.append(torch.arange(3).device)
+        return index
+
+    read(made, [there], {})
+    assert devices == [there.device]
+
+
 def test_what_a_masked_entry_of_a_softmax_gives_its_row_where_its_gradient_is_infinite_is_open() -> None:
     """A kernel may leave it out, where 0 times infinity would be NaN."""
     x, dy = torch.tensor([[1.0, -math.inf], [1.0, 2.0]]), torch.tensor([[1.0, math.inf], [1.0, 1.0]])
