@@ -204,3 +204,7 @@ def _wrapping(original: Callable[..., Any]) -> Sequence[tuple[str, Any]]:
 
 
 _EMPTY = torch.empty  # the original, also while it is patched
+
+with torch.device("cpu"):
+    _EMPTY(0)
+"""PyTorch notes at the first use of a default device which factories take one: here, while none is patched."""

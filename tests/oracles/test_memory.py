@@ -1,5 +1,7 @@
 """The memory gate, and the poisoned memory that it needs."""
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -55,6 +57,22 @@ def test_what_the_fills_are(dtype: torch.dtype) -> None:
         assert torch.empty(1, dtype=dtype).isnan()
     with poisoned(FINITE_FILL):
         assert 2 < float(torch.empty(1, dtype=dtype)) < 33
+
+
+A_DEFAULT_DEVICE = """
+import torch
+from mhc.memory import NAN_FILL, poisoned
+
+with poisoned(NAN_FILL), torch.device("meta"):
+    inside = torch.empty(2), torch.zeros(2), torch.ones(2)
+with torch.device("meta"):
+    after = torch.empty(2), torch.zeros(2), torch.ones(2)
+assert all(one.is_meta for one in (*inside, *after)), (inside, after)
+"""
+
+
+def test_a_kernel_may_set_a_default_device() -> None:
+    subprocess.run([sys.executable, "-c", A_DEFAULT_DEVICE], check=True)  # PyTorch notes its factories once per process
 
 
 def test_factories_are_put_back_after_an_exception() -> None:

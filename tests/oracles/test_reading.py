@@ -18,11 +18,12 @@ from mhc.oracles.bound import read_formula
 from mhc.oracles.bounds.carried import Carried, UnreadableReference
 from mhc.oracles.bounds.deviation_number import DeviationNumber
 from mhc.oracles.bounds.error_number import ErrorNumber
-from mhc.oracles.bounds.reading import Reading, read
+from mhc.oracles.bounds.reading import Reading, RepeatedReader, read
 from mhc.oracles.bounds.rounding import unit_roundoff
 from mhc.oracles.bounds.sampled_number import Divisors, SampledNumber
 from mhc.oracles.bounds.underflow_number import UnderflowNumber
 from mhc.reference import reference, widen
+from tests.support.far_device import DEVICE, Watch
 from tests.support.references import REFERENCES, causal_attention, normal, rms_norm
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -132,16 +133,21 @@ def test_rounding_may_decide_a_comparison() -> None:
     assert number.error[1] == 0
 
 
-def test_new_tensors_of_a_function_lie_beside_its_arguments() -> None:
-    there = torch.empty(2, dtype=torch.int64, device="meta")  # as on a GPU: a large case is judged there
-    devices = []
-
-    def made(index: Tensor) -> Tensor:
-        devices.append(torch.arange(3).device)
-        return index
-
-    read(made, [there], {})
-    assert devices == [there.device]
+@pytest.mark.parametrize("name", ["attention", "layer_norm", "written in place"])
+def test_a_function_is_read_on_the_device_of_its_arguments(name: str) -> None:
+    """As of a large case on a GPU. The first makes tensors and names no device for them."""
+    one = REFERENCES[name]
+    arguments = one.arguments(torch.Generator().manual_seed(1), torch.float32)
+    upstream = [torch.ones_like(one.function(*arguments))]
+    near = read(one.function, arguments, {}, upstream)
+    with Watch():
+        far = RepeatedReader(one.function, [each.to(DEVICE) for each in arguments], {}, [upstream[0].to(DEVICE)])
+        numbers_, again = numbers(far(ErrorNumber)), numbers(far(ErrorNumber))
+        for wanted, *found in zip(numbers(near), numbers_, again, strict=True):
+            for each in found:
+                assert each.value.device == each.error.device == DEVICE
+                assert torch.equal(each.value.cpu(), wanted.value)
+                assert torch.equal(each.error.cpu(), wanted.error)
 
 
 def test_what_a_masked_entry_of_a_softmax_gives_its_row_where_its_gradient_is_infinite_is_open() -> None:

@@ -14,6 +14,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
+from mhc.oracles.bounds.carried import Carried
+
 DEVICE = torch.device("meta")
 """The only one without memory whose name works everywhere in PyTorch."""
 
@@ -66,6 +68,9 @@ class Watch(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         given = dict(kwargs or {})
         leaves = [leaf for leaf in tree_leaves((args, given)) if isinstance(leaf, Tensor)]
+        if any(isinstance(leaf, Carried) for leaf in leaves):
+            with self:  # an operation on error-carrying numbers is carried out by others
+                return Carried.__torch_dispatch__(func, types, args, given)
         far = any(isinstance(leaf, FarTensor) for leaf in leaves)
         target = given.get("device")
         onto = far if target is None else torch.device(target).type == DEVICE.type
