@@ -77,6 +77,25 @@ def made(case: Case, device: torch.device) -> Inputs:
     kept, about `TERMS` in all; in upstream gradients, one token of each group. A plain function may do anything with a 0, so
     its inputs stay dense.
     """
+    table, dense = case.table, _dense(case)
+    count = len(case.lead)
+    edits: dict[str, Callable[[Tensor], object]] = {}
+    for spec in table.drawn:
+        if table.function is None and table.per_token(spec) and case.has(spec.name):
+            keep = (
+                _keep_tokens if spec in table.upstream else partial(_keep_elements, period=dense.tensors[spec.name].period)
+            )
+            edits[spec.name] = partial(keep, count=count)
+    return edited(materialise(dense, device), edits)
+
+
+def as_case(case: Case) -> Case | None:
+    """Return the case whose inputs the gate runs on; None where no case has them, since it puts zeros among them."""
+    return None if case.table.function is None else _dense(case)
+
+
+def _dense(case: Case) -> Case:
+    """Return the case with values of mixed sign at a model's scale, in its layouts where these expand nothing."""
     table = case.table
     exponents = table.usual_exponents(case.sizes)
     tensors = {
@@ -86,14 +105,7 @@ def made(case: Case, device: torch.device) -> Inputs:
         for name, old in case.tensors.items()
     }
     tensors = {name: replace(one, layout=replace(one.layout, expand=())) for name, one in tensors.items()}
-    dense = materialise(replace(case, tensors=tensors, scalars=table.scalars), device)
-    count = len(case.lead)
-    edits: dict[str, Callable[[Tensor], object]] = {}
-    for spec in table.drawn:
-        if table.function is None and table.per_token(spec) and case.has(spec.name):
-            keep = _keep_tokens if spec in table.upstream else partial(_keep_elements, period=tensors[spec.name].period)
-            edits[spec.name] = partial(keep, count=count)
-    return edited(dense, edits)
+    return replace(case, tensors=tensors, scalars=table.scalars)
 
 
 def _keep_elements(tensor: Tensor, count: int, period: int) -> None:

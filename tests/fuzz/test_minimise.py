@@ -18,9 +18,10 @@ from mhc.fuzz.findings.finding import MOST_STEPS, Drawn, Finding, Reduction, rea
 from mhc.fuzz.findings.fingerprint import Fingerprint
 from mhc.fuzz.minimise.minimise import _Probe, confirm, minimise
 from mhc.fuzz.minimise.sandbox import Sandbox, Start
+from mhc.fuzz.report import describe_other
 from mhc.fuzz.worker.client import WorkerClient
 from mhc.fuzz.worker.process import HarnessError
-from mhc.oracles import liveness
+from mhc.oracles import liveness, precision
 from mhc.oracles.error_map import error_map
 from mhc.oracles.sequence import other_sizes
 from mhc.oracles.verdict import Verdict, failed, passed
@@ -263,6 +264,26 @@ def test_one_that_ran_after_others_and_is_wrong_by_itself_is_what_is_minimised()
     assert (case, Level.PLAIN) not in given
     assert result.drawn is not None
     assert result.drawn.case == other_sizes(case)
+
+
+@pytest.mark.parametrize("operator", ["softmax", "mhc_pre"])
+def test_what_is_plainly_wrong_on_the_precision_gates_inputs_is_no_loss_of_precision(operator: str) -> None:
+    case = default_case(operator=operator)
+    own, imprecise = (
+        precision.as_case(case),
+        failed("precision", "h_in", "imprecise", "h_in[0, 0, 0] = 1 on inputs of its own"),
+    )
+    start, _ = stubs(lambda one, depth: imprecise if depth is Level.FULL or one != own else WRONG)
+    result = minimise(found(imprecise, case), "cpu", start=start, dtypes=("float32",))
+    wrong = operator == "softmax"  # the gate puts zeros among the inputs of mhc_pre, which no case has
+    assert (own is not None) == wrong
+    assert result.fingerprint == found(WRONG if wrong else imprecise, case).fingerprint
+    if own is not None:
+        assert own.tensors["x"].kind == "normal"
+        words = describe_other(found(imprecise, case), replace(result, case=own))
+        assert words.endswith(f"{own.id}, which has the gate's inputs, is wrong by itself: mine: h_in: value (bound)")
+    start, _ = stubs(lambda one, depth: imprecise if depth is Level.FULL else FINE)
+    assert minimise(found(imprecise, case), "cpu", start=start, dtypes=("float32",)).fingerprint.oracle == "precision"
 
 
 @pytest.mark.parametrize("alone", [FINE, failed("bound", "h_res", "value", ""), DEAD])

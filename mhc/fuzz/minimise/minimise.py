@@ -19,7 +19,7 @@ from mhc.fuzz.minimise.search import search
 from mhc.fuzz.worker.limits import Limits
 from mhc.fuzz.worker.protocol import Fault, Minimise, Minimised
 from mhc.implementation import Implementation
-from mhc.oracles import bound, memory, nonfinite, sequence
+from mhc.oracles import bound, memory, nonfinite, precision, sequence
 from mhc.oracles.verdict import Status, Verdict
 from mhc.programs.drawn_program import DrawnProgram
 from mhc.programs.minimise import search as search_programs
@@ -50,7 +50,7 @@ def minimise(
 ) -> Finding:
     """Return `found` with the simplest case of the same fingerprint, its message, and how stable it is.
 
-    Where it is about another case that ran after its own, and which is wrong by itself, that is the finding instead.
+    Where it is about another case than its own, which is wrong by itself, that is the finding instead (`by_itself`).
 
     Cases run in worker processes, so that crashes and hangs are minimised too; each costs a process. All gates judge, unless
     the fingerprint shows without the gates that need further runs. A flaky case is run several times.
@@ -116,13 +116,15 @@ def _search(case: DrawnCase, holds: Callable[[Any], bool], **limits: Any) -> Dra
 
 
 def by_itself(found: Finding, start: Start, dtypes: Sequence[str] | None, *, least: float = LEAST_LIMIT) -> Finding:
-    """Return the finding that the case makes which ran after that of `found`, if it is wrong without that too.
+    """Return the finding that another case makes, of which `found` tells, if that is wrong without `found` too.
 
-    Any other finding is returned as it is. The case that ran after it is judged alone in a new process.
+    That is the case which ran after that of `found`, or the one on whose inputs the precision gate judged: what is plainly
+    wrong is no loss of precision. Any other finding is returned as it is. The other case is judged alone in a new process.
     """
-    case = None
-    if dtypes is not None and isinstance(found.case, Case):
-        case = sequence.run_between(found.case, dtypes, found.message)
+    if dtypes is None or not isinstance(found.case, Case):
+        return found
+    own = found.fingerprint.oracle == precision.NAME
+    case = precision.as_case(found.case) if own else sequence.run_between(found.case, dtypes, found.message)
     if case is None:
         return found
     sandbox = Sandbox(start, limit=_limit(found, least), least=least)

@@ -6,6 +6,7 @@ from mhc.files import replace_text
 from mhc.fuzz.campaign.harness_faults import FaultRecord
 from mhc.fuzz.findings.finding import Finding
 from mhc.fuzz.report.words import bounded, details, replay_command
+from mhc.oracles import precision
 
 
 def write_finding(folder: Path, found: Finding) -> Path:
@@ -22,8 +23,9 @@ def describe_fault(fault: FaultRecord) -> str:
 
 
 def describe_other(drawn: Finding, found: Finding) -> str:
-    """Return that a finding is gone, since the case that ran after its own is wrong by itself, which is another one."""
-    other = f"{found.case.id}, which ran after its case, is wrong by itself: {found.fingerprint}"
+    """Return that a finding is gone, since another case, of which it told, is wrong by itself, which is another one."""
+    which = "which has the gate's inputs" if drawn.fingerprint.oracle == precision.NAME else "which ran after its case"
+    other = f"{found.case.id}, {which}, is wrong by itself: {found.fingerprint}"
     return f"DROPPED {drawn.fingerprint}\n    {other}"
 
 

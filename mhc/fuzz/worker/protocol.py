@@ -177,7 +177,7 @@ class Judged:
 class Minimised:
     """The answer to `Minimise`: the finding on the simplest case, with how often that fails; or another one, as it is.
 
-    It is another one, not minimised, where the case is right and one that ran after it is wrong by itself.
+    It is another one, not minimised, where it tells of another case than its own, and that is wrong by itself.
     """
 
     finding: Finding
