@@ -6,6 +6,7 @@ library. They are then rounded to the tensor's dtype (to 16-bit dtypes through f
 `tests/checksums.json` holds the expected checksums. `mhc.placement` copies the tensors to the device of a run.
 """
 
+import functools
 import hashlib
 import math
 from collections.abc import Callable, Mapping
@@ -21,6 +22,7 @@ from mhc.recipe import Layout
 from mhc.values import values_of
 
 _TAIL = 1024  # elements after the last one, to detect access past the end
+_FRONT = 1 << 16  # at most, elements before the first one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,6 +117,21 @@ def banded(inputs: Inputs, fill: int) -> Inputs:
             storages[name] = whole
             tensors[name] = whole.as_strided(tensor.shape, tensor.stride(), band + tensor.storage_offset())
     return replace(inputs, tensors=tensors, storages=storages)
+
+
+def front(tensor: Tensor) -> Tensor:
+    """Return what lies in front of the allocation of a tensor while it is placed, to detect access before its first element.
+
+    These are at least `_TAIL` elements, and index -1 of any axis lies in them unless it is more than `_FRONT` elements away.
+    A multiple of `_TAIL` keeps the alignment of what follows.
+    """
+    farthest = max(tensor.stride(), default=1)
+    return _filled(_TAIL * min(_FRONT // _TAIL, -(-max(farthest, 1) // _TAIL)), tensor.dtype)
+
+
+@functools.lru_cache(maxsize=64)
+def _filled(count: int, dtype: torch.dtype) -> Tensor:
+    return torch.full((count,), _outside(dtype), dtype=dtype)
 
 
 def reached(storage: Tensor, tensor: Tensor) -> Tensor:

@@ -90,7 +90,7 @@ def _elements(count: int) -> str:
 
 
 def _beyond(flat: int, shape: Sequence[int]) -> list[int]:
-    """Return the index of an element of a contiguous tensor of `shape`, had it more rows."""
+    """Return the index of an element of a contiguous tensor of `shape`, had it more rows; the first is negative in front."""
     index = []
     for size in reversed(shape[1:]):
         flat, at = divmod(flat, size)
@@ -131,7 +131,8 @@ class Allocations:
 def place_written(name: str, tensor: Tensor, before: Tensor, after: Tensor) -> str:
     """Return where the memory of a tensor, of which `tensor` is a view on the host, changed; `before` and `after` are whole.
 
-    Where no element changed, it is how far from one: how many places of its dtype after the nearest element before it.
+    Where no element changed, it is how far from one: how many places of its dtype after the nearest element before it, or
+    before its first one.
     """
     changed = (bits(before) != bits(after)).nonzero().flatten()
     places = torch.arange(before.numel()).as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
@@ -142,9 +143,13 @@ def place_written(name: str, tensor: Tensor, before: Tensor, after: Tensor) -> s
         at = int(places[index])
         return f"{element_name(name, index)} = {element_value(after, (at,))}, was {element_value(before, (at,))}{more}"
     at = int(changed[0])
-    if not (places <= at).any():
-        distance = f"{_elements(int(places.min()) - at)} before its first" if places.numel() else "it has no element"
-        return f"beside {name}: {distance}{more}"
+    if not places.numel():
+        return f"beside {name}: it has no element{more}"
+    ahead = [int(places.min()) - one for one in reversed(changed.tolist()) if one < places.min()]
+    if ahead:
+        where = f", where {element_name(name, _beyond(-ahead[-1], tensor.shape))} would be" if tensor.is_contiguous() else ""
+        after_ = f"; and {len(changed) - len(ahead)} more" if len(changed) > len(ahead) else ""
+        return f"in front of {name}: {_distances(ahead)} before its first{where}{after_}"
     nearest = int(places[places <= at].max())
     index = tuple((places == nearest).nonzero()[0].tolist())
     where = "its last" if at > places.max() else f"{element_name(name, index)}, in padding"

@@ -65,7 +65,8 @@ class Observation:
         returned: the returned tensors themselves, on their device, which later calls may have overwritten.
         refused: the reason why the implementation does not accept the case, or the device cannot run the pinned schedule.
         failure: the exception, if any; the first stage that fails ends the run.
-        written: inputs whose memory or metadata changed; of those that the operator mutates, memory beside their elements.
+        written: inputs whose memory, in front of it too, or metadata changed; of those that the operator mutates, memory
+            beside their elements.
         overrun: outputs and gradients whose canaries changed; `SCRATCH` for other allocations.
         places: where each of those in `written` and `overrun` was written, in words.
         seconds: wall time by stage, device work included.
@@ -174,15 +175,14 @@ def observe(
     except Exception as error:  # the device is lost, or a tensor raises; an earlier exception is more precise
         failure = failure or _failure(stage, error)
         outputs, gradients, returned, copied = {}, {}, {}, _HostCopies()
-    originals = {**inputs.storages, **saved}
     memory = {
-        name: _but_elements(inputs, name, one) if name in table.mutates else one for name, one in copied.memory.items()
+        name: _but_elements(placed, name, one) if name in table.mutates else one for name, one in copied.memory.items()
     }
     written = {
-        name: _place_written(name, inputs, originals[name], one)
+        name: _place_written(name, placed, one)
         for name, one in memory.items()
         if (name in views and name not in table.mutates and _metadata(views[name][0]) != views[name][1])
-        or not equal_bits(one, originals[name])
+        or not equal_bits(one, placed.before[name])
     }
     overrun = _overrun(allocations, copied.canaries, returned)
     return Observation(
@@ -234,25 +234,22 @@ class _HostCopies:
 def _fetch_all(
     returned: Mapping[str, Tensor], placed: Placed, allocations: Allocations, early: Mapping[str, Tensor]
 ) -> _HostCopies:
-    copies = fetch([*returned.values(), *early.values()], compared=[*placed.memory.values(), *allocations.canaries()])
+    copies = fetch([*returned.values(), *early.values()], compared=[*placed.guarded.values(), *allocations.canaries()])
     left = iter(copies)
-    results, before, memory = ({name: next(left) for name in one} for one in (returned, early, placed.memory))
+    results, before, memory = ({name: next(left) for name in one} for one in (returned, early, placed.guarded))
     return _HostCopies(results=results, memory=memory, early=before, canaries=list(left))
 
 
-def _but_elements(inputs: Inputs, name: str, memory: Tensor) -> Tensor:
+def _but_elements(placed: Placed, name: str, memory: Tensor) -> Tensor:
     """Return the memory of an input with the elements that it had, which the operator may write."""
-    tensor, storage = inputs.tensors[name], inputs.storages[name]
-    assert tensor is not None
-    return torch.where(reached(storage, tensor), storage, memory)
+    return torch.where(reached(memory, placed.view(name)), placed.before[name], memory)
 
 
-def _place_written(name: str, inputs: Inputs, before: Tensor, after: Tensor) -> str:
-    """Return where an argument was written, in words; a saved tensor has no memory besides its elements."""
-    if equal_bits(after, before):
+def _place_written(name: str, placed: Placed, after: Tensor) -> str:
+    """Return where an argument was written, in words."""
+    if equal_bits(after, placed.before[name]):
         return f"{name}: its shape, strides or another property"
-    view = inputs.tensors.get(name)
-    return place_written(name, before.contiguous() if view is None else view, before.reshape(-1), after.reshape(-1))
+    return place_written(name, placed.view(name), placed.before[name], after)
 
 
 def _overrun(allocations: Allocations, canaries: Sequence[Tensor], returned: Mapping[str, Tensor]) -> dict[str, str]:

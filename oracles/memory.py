@@ -26,14 +26,17 @@ def judge(observation: Observation) -> list[Verdict]:
     """Return the verdicts on one run: written inputs and changed canaries."""
     places = observation.places
     if observation.written:
-        where = "; ".join(places.get(name, name) for name in observation.written)
-        verdicts = [failed(NAME, "inputs", "written", f"wrote into its inputs: {where}")]
+        where = [places.get(name, name) for name in observation.written]
+        beside = [one for one in where if one.startswith(("beside ", "in front of "))]
+        inside = [one for one in where if one not in beside]
+        into = [f"into its inputs: {'; '.join(inside)}"] if inside else []
+        verdicts = [failed(NAME, "inputs", "written", f"wrote {'; '.join([*into, *beside])}")]
     else:
         verdicts = [passed(NAME, "inputs")]
     for name in observation.overrun:
-        where = places.get(name, name)
-        beside = where if name == SCRATCH else f"{name}: {where}"
-        verdicts.append(failed(NAME, name, "overrun", f"wrote beside {beside}"))
+        place = places.get(name, name)
+        found = place if name == SCRATCH else f"{name}: {place}"
+        verdicts.append(failed(NAME, name, "overrun", f"wrote beside {found}"))
     return verdicts
 
 

@@ -1,5 +1,6 @@
 """Integers, booleans, ranges, optional tensors and sizes that follow, in declared operators."""
 
+import ctypes
 import math
 from collections import Counter
 from dataclasses import replace
@@ -335,6 +336,11 @@ def writes_beside(logits: Tensor, target: Tensor) -> tuple[Tensor]:
     return (cross_entropy(logits.float(), target),)
 
 
+def writes_in_front(logits: Tensor, target: Tensor) -> tuple[Tensor]:
+    ctypes.c_float.from_address(logits.data_ptr() - 4 * logits.stride(0)).value = 2.0
+    return (cross_entropy(logits.float(), target),)
+
+
 def test_an_input_may_be_written_where_the_operator_says_so() -> None:
     case = default_case(operator="declared_overwritten", T=3, V=8, dtype="float32")
     narrow = replace(of(declared_overwritten, overwrites), dtypes=("float32",))  # it rounds what it writes
@@ -345,7 +351,10 @@ def test_an_input_may_be_written_where_the_operator_says_so() -> None:
     assert not check(apart, case, "cpu", Level.FULL).failures
     beside = replace(apart, forward=writes_beside)
     (failure,) = check(beside, case, "cpu", Level.PLAIN).failures
-    assert failure.message == "wrote into its inputs: beside logits: 1 element after its last"
+    assert failure.message == "wrote beside logits: 1 element after its last"
+    ahead = replace(apart, forward=writes_in_front)
+    (failure,) = check(ahead, case, "cpu", Level.PLAIN).failures
+    assert failure.message == "wrote in front of logits: 1 element, 8 before its first, where logits[-1, 0] would be"
     strict = of(replace(declared_overwritten, name="strict", mutates=frozenset()), overwrites)
     failures = check(strict, replace(case, operator="strict"), "cpu", Level.PLAIN).failures
     assert [(one.oracle, one.symptom) for one in failures][-1] == ("memory", "written")

@@ -1,5 +1,6 @@
 """From a case to an observation, piece by piece: derived inputs, canaries, copies, and what a run is blamed for."""
 
+import ctypes
 import math
 import os
 import signal
@@ -16,7 +17,7 @@ from mhc import Case, default_case, materialise, observation, observe, operator,
 from mhc.case import with_sizes, with_tensor
 from mhc.case_json import CaseError, decode, encode, parse
 from mhc.implementation import Implementation, Refused
-from mhc.inputs import Inputs, _strides, banded, derived, edited
+from mhc.inputs import Inputs, _strides, banded, derived, edited, front
 from mhc.memory import BAND, FINITE_FILL, NAN_FILL, Allocations, place_written, poisoned
 from mhc.observation import ContractError, DeviceFull, Observation, check_returned
 from mhc.operator import register
@@ -196,6 +197,16 @@ def test_an_allocation_has_room_behind_it_and_nothing_else() -> None:
     assert empty.storages["x"].numel() == 1024
 
 
+@pytest.mark.parametrize(
+    ("strides", "count"), [((), 1024), ((0, 0), 1024), ((1024, 1), 1024), ((1, 1025), 2048), ((10**6, 1), 1 << 16)]
+)
+def test_index_minus_one_lies_in_front_of_an_allocation(strides: tuple[int, ...], count: int) -> None:
+    for dtype in (torch.float32, torch.int64, torch.bool):
+        ahead = front(torch.empty(1, dtype=dtype).as_strided([1] * len(strides), strides))
+        assert (ahead.numel(), ahead.dtype) == (count, dtype)
+    assert front(torch.empty(1, dtype=torch.int64)).eq(2**63 - 1).all()
+
+
 def test_derived_inputs_have_their_own_memory_and_blank_recipes() -> None:
     inputs = made()
     moved = torch.arange(40.0).reshape(1, 4, 2, 5)
@@ -351,6 +362,12 @@ def test_what_is_placed_and_fetched_is_copied() -> None:
         assert there.data_ptr() != one.data_ptr()
         assert torch.equal(there, one)
         assert there.untyped_storage().data_ptr() == placed.memory[name].untyped_storage().data_ptr()
+    ahead = placed.guarded["x"][: -placed.memory["x"].numel()]
+    assert ahead.numel() == 1024
+    assert ahead.isnan().all()
+    assert ahead.data_ptr() + ahead.nbytes == placed.memory["x"].data_ptr()
+    assert all(one.data_ptr() % 64 == 0 for one in placed.memory.values())
+    assert torch.equal(placed.view("x"), tensor_of(inputs, "x"))
     without = place(made(default_case(B=1, S=1, n=1, D=1, absent=frozenset({"gamma"}))), {})
     assert without.tensors["gamma"] is None
     leaf = torch.ones(2, requires_grad=True)
@@ -381,8 +398,7 @@ def writes(stage: str, at: int, *, past: int | None = None) -> Implementation:
 
     def edit(out: tuple[Any, ...], arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         one = arguments[at]
-        place_ = one.storage_offset() if past is None else one.storage_offset() + past
-        one.as_strided((1,), (1,), place_).fill_(77.0)
+        ctypes.c_float.from_address(one.data_ptr() + 4 * (past or 0)).value = 77.0
         return out
 
     return altered(MANUAL, **{stage: edit})
@@ -398,6 +414,9 @@ def test_whatever_it_is_given_may_not_be_written() -> None:
     observed = seen(writes("backward", 0, past=60 + 1023))
     assert observed.written == ("x",)
     assert observed.places == {"x": "beside x: 1024 elements after its last"}
+    observed = seen(writes("forward", 0, past=-2))
+    assert observed.places == {"x": "in front of x: 1 element, 2 before its first, where x[-1, 2, 1, 3] would be"}
+    assert set(seen(writes("backward", names.index("inv_rms"), past=-1)).places) == {"inv_rms"}
     moved = altered(MANUAL, forward=lambda out, arguments: (arguments[0].requires_grad_(), out)[1])
     assert seen(moved).places == {"x": "x: its shape, strides or another property"}
     assert seen(MANUAL).written == ()
@@ -490,7 +509,7 @@ def test_the_place_of_an_overrun(elements: list[int], words: str) -> None:
         (5, "x[1, 1] = 77, was 5"),
         (3, "beside x: 1 element after x[0, 1], in padding"),
         (4, "x[1, 0] = 77, was 4"),
-        (0, "beside x: 1 element before its first"),
+        (0, "in front of x: 1 element, 1 before its first"),
         (10, "beside x: 2 elements after its last"),
     ],
 )
@@ -500,7 +519,17 @@ def test_the_place_in_the_memory_of_an_input(at: int, words: str) -> None:
     after[at] = 77.0
     assert place_written("x", before.as_strided((3, 2), (3, 1), 1), before, after) == words
     after[11] = 77.0
-    assert place_written("x", before.as_strided((3, 2), (3, 1), 1), before, after) == f"{words} and 1 more"
+    and_more = f"{words}{';' if at == 0 else ''} and 1 more"
+    assert place_written("x", before.as_strided((3, 2), (3, 1), 1), before, after) == and_more
+
+
+def test_the_place_in_front_of_an_input() -> None:
+    before = torch.arange(12.0)
+    after = before.clone()
+    after[1:3] = 77.0
+    rows = "in front of x: 2 elements, 3 to 4 before its first, where x[-2, 0] would be"
+    assert place_written("x", before[5:11].view(3, 2), before, after) == rows
+    assert place_written("x", before[5:5].view(0, 2), before, after) == "beside x: it has no element and 1 more"
 
 
 def test_an_output_that_requires_a_gradient_is_taken_without() -> None:

@@ -298,13 +298,15 @@ def test_a_result_that_was_changed_since_is_told_with_its_place() -> None:
     assert found.message == f"h_post[0, 1, 2] = {was:.9g}, and 7 after later calls: repeat, other"
     assert memory.judge_kept(replace(base, returned=now), []) == []
     assert memory.judge_kept(base, ["repeat"]) == []
-    places = {"x": "x[0] = 1, was 0", "phi": "beside phi: 1 element after its last", "dx": "1 element", "scratch": "a (3,)"}
+    beside = "beside phi: 1 element after its last"
+    places = {"x": "x[0] = 1, was 0", "phi": beside, "dx": "1 element", "scratch": "a (3,)"}
     written = memory.judge(replace(base, written=("x", "phi"), overrun=("dx", "scratch"), places=places))
     assert [(one.subject, one.symptom, one.status, one.message) for one in written] == [
-        ("inputs", "written", FAIL, "wrote into its inputs: x[0] = 1, was 0; beside phi: 1 element after its last"),
+        ("inputs", "written", FAIL, f"wrote into its inputs: x[0] = 1, was 0; {beside}"),
         ("dx", "overrun", FAIL, "wrote beside dx: 1 element"),
         ("scratch", "overrun", FAIL, "wrote beside a (3,)"),
     ]
+    assert memory.judge(replace(base, written=("phi",), places=places))[0].message == f"wrote {beside}"
 
 
 # ---- gates that ask for another run
