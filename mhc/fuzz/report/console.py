@@ -5,7 +5,7 @@ from pathlib import Path
 from mhc.files import replace_text
 from mhc.fuzz.campaign.harness_faults import FaultRecord
 from mhc.fuzz.findings.finding import Finding
-from mhc.fuzz.report.words import bounded, details, replay_command
+from mhc.fuzz.report.words import as_told, bounded, details, replay_command
 from mhc.oracles import precision
 
 
@@ -35,10 +35,11 @@ def describe(found: Finding, path: Path, device: str = "cpu", *, minimal: bool =
     Args:
         minimal: it is minimised, or did not fail in a new process; then what its case has is listed too.
     """
-    message = bounded(found.message).replace("\n", "\n    ")
+    told = as_told(found)
+    message = bounded(told.message).replace("\n", "\n    ")
     command = replay_command(path, device, found.spec, found.against)
     special = details(found.case) if minimal else ""
     lines = [message, found.case.id, *([special] if special else []), command]
     gone = found.reduction is not None and not found.reduction.reproduced
     heading = "FOUND" if not minimal else "NOT REPRODUCED" if gone else "MINIMAL"
-    return f"{heading} {found.fingerprint}\n    " + "\n    ".join(lines)
+    return f"{heading} {told.fingerprint}\n    " + "\n    ".join(lines)

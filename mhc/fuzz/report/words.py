@@ -2,6 +2,7 @@
 
 import math
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -10,7 +11,9 @@ from mhc.case import Case
 from mhc.drawn_case import DrawnCase
 from mhc.element import element_name
 from mhc.fuzz.campaign.store import TICK
+from mhc.fuzz.findings.finding import Finding
 from mhc.operator import STORAGE_DTYPES
+from mhc.oracles import sequence
 from mhc.recipe import CONTIGUOUS, Recipe
 from mhc.registry import built_in
 from mhc.terminal import one_line, safe
@@ -25,6 +28,18 @@ _DETAILS = 400  # characters of what a case has
 
 _LITERALS = 3  # of a tensor, that are listed
 _STEPS = (1, 2, 3, 6, 12, 30, 60, 90, 180, 360, 720, 1440, 2880)
+
+
+def as_told(found: Finding) -> Finding:
+    """Return a finding in the words that people read, which claim no more of it than is known.
+
+    What is wrong in a case that ran after another one may be wrong by itself. Until it is minimised, nobody has looked.
+    """
+    seen = found.fingerprint
+    if (seen.oracle, seen.symptom) != (sequence.NAME, sequence.OTHERS) or found.reduction is not None:
+        return found
+    either = replace(seen, symptom=f"{sequence.OTHERS}, or by itself")
+    return replace(found, fingerprint=either, message=found.message.removeprefix(f"{sequence.OTHERS}: "))
 
 
 def bounded(text: str, longest: int = LONGEST) -> str:
