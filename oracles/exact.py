@@ -4,6 +4,8 @@ The operator's table has recipes for such inputs; all inputs of a plain function
 error-carrying numbers with a quantum, a power of two of which all elements are multiples (`ErrorNumber.quantum`). An element
 is judged, with tolerance 0, where every stage that leads to it is exact in any order. So the gate finds a single term
 missing from a sum of thousands.
+
+`inexact` is what only this gate sees. What is further from the reference than any order of evaluation leads is `value`.
 """
 
 from collections.abc import Mapping
@@ -18,12 +20,13 @@ from mhc.oracles.bounds.error_number import ErrorNumber
 from mhc.oracles.judge import agree
 from mhc.oracles.tolerances import Tolerances, tolerances
 from mhc.oracles.trial import Gate, Plan, Run, Trial
-from mhc.oracles.verdict import Verdict, not_applicable
+from mhc.oracles.verdict import Status, Verdict, not_applicable
 from mhc.recipe import Recipe
 from mhc.reference import Reference, reference
 
 NAME = "exact"
 LABEL = "exact inputs"
+INEXACT, VALUE = "inexact", "value"
 
 
 def plan(trial: Trial) -> Plan | list[Verdict]:
@@ -47,7 +50,12 @@ def plan(trial: Trial) -> Plan | list[Verdict]:
 
     def judge(observed: Mapping[str, Observation]) -> list[Verdict]:
         only_exact = promised(inputs, wanted, declared=trial.declared)
-        return agree(NAME, "inexact", observed[LABEL], only_exact)
+        verdicts = agree(NAME, INEXACT, observed[LABEL], only_exact)
+        if not any(one.status is Status.FAIL for one in verdicts):
+            return verdicts
+        allowed = tolerances(inputs, wanted, declared=trial.declared)
+        beyond = {one.subject: one for one in agree(NAME, VALUE, observed[LABEL], allowed) if one.status is Status.FAIL}
+        return [beyond.get(one.subject, one) for one in verdicts]
 
     return Plan(runs=[Run(label=LABEL, inputs=inputs, saved=wanted.saved)], judge=judge)
 

@@ -42,6 +42,7 @@ def test_one_term_of_many_thousands() -> None:
     wrong = altered(MANUAL, forward=short_of_one_term)
     assert "h_mix" not in failing(judged(wrong, case)[2])
     assert ("exact", "h_mix", "inexact") in gate_symptoms(exact.GATE, wrong, case)
+    assert ("exact", "h_mix", "value") in gate_symptoms(exact.GATE, wrong, scaled_case(B=1, S=1, n=1, D=5, dtype="float32"))
     assert not gate_symptoms(exact.GATE, MANUAL, case)
 
 

@@ -550,6 +550,10 @@ def test_exact_inputs_allow_nothing() -> None:
     wrong = replace(trial.observation, outputs={}, gradients={"dx": dx * (1 + 2.0**-50)})
     (found,) = plan.judge({run.label: wrong})
     assert (found.status, found.symptom) == (FAIL, "inexact")
+    assert found.message.startswith("inexact: dx[")
+    (found,) = plan.judge({run.label: replace(wrong, gradients={"dx": dx + 1})})
+    assert (found.oracle, found.status, found.symptom) == ("exact", FAIL, "value")
+    assert found.message.startswith("value: dx[")
     seeds = [recipe.seed for recipe in trial.case.tensors.values()]
     assert seeds == [0, 1, 2, 3, 4, 5, 6, 7]
 
