@@ -120,6 +120,26 @@ def killed(folder: Path) -> Store:
     return store
 
 
+@pytest.mark.parametrize(
+    ("workers", "seconds", "words"),
+    [
+        (1, 2.3, ""),
+        (1, 2.5, "The worker was starting for 2 s of 12 s; no case ran meanwhile."),
+        (4, 9.0, ""),
+        (4, 24.0, "Each worker was starting for 6 s of 12 s; no case ran meanwhile."),
+    ],
+)
+def test_how_long_workers_were_starting_is_told_where_it_is_much(
+    tmp_path: Path, workers: int, seconds: float, words: str
+) -> None:
+    with closing(killed(tmp_path)) as store:
+        store.set_meta(workers=workers)
+        store.count("manual", "starting", seconds)
+        shown = markdown(read(tmp_path, store))
+    assert words in shown
+    assert ("starting" in shown) == bool(words)
+
+
 def test_the_text_of_a_program_is_shown(tmp_path: Path) -> None:
     program = Program(buffers=(Buffer("y", (1,), "int32", written=True),), body=(Put("y", (Const(0),), Const(7)),))
     wrong = failed("evaluator", "+", "wrong value", "y[0] = 1, evaluator 7")

@@ -21,6 +21,7 @@ def markdown(run: Run) -> str:
         f"{run.outcome[1]}. Seed {cut(str(meta.get('seed', '?')), 80)}.{_environment(here)}",
         *(f"Device: {line}." for line in here.get("devices", [])),
         *_legs(run),
+        *([f"{run.starting}."] if run.starting else []),
         "",
         "| implementation | checked | refused | findings | restarts | compiles per 1000 cases | largest error / bound |",
         "|---|---|---|---|---|---|---|",

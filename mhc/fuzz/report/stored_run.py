@@ -18,6 +18,8 @@ from mhc.programs.drawn_program import DrawnProgram
 from mhc.programs.languages import language_of
 from mhc.strategies.regions import labels
 
+_MUCH = 0.2  # of the time that workers start, from which on it is told
+
 Counts = Mapping[str, Mapping[str, int]]
 
 
@@ -263,6 +265,16 @@ class Run:
         if known:
             return "known", f"Nothing new: {plural(known, 'known finding')} in {over}{partly}"
         return "partly" if partly else "clean", f"No findings in {over}{partly}"
+
+    @property
+    def starting(self) -> str:
+        """Return how long each worker took to start, in words, where that is a large part of the time; "" elsewhere."""
+        workers = self.meta.get("workers") or 1
+        each = sum(self.spent(name)["starting"] for name in self.names) / workers
+        if each < _MUCH * self.seconds:
+            return ""
+        whose = "The worker was" if workers == 1 else "Each worker was"
+        return f"{whose} starting for {duration(each)} of {duration(self.seconds)}; no case ran meanwhile"
 
     def count(self, name: str, what: str) -> int:
         return round(self.counts.get(name, {}).get(what, 0))
