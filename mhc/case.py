@@ -108,11 +108,15 @@ class Case:
 
     @functools.cached_property
     def id(self) -> str:
-        """Return a readable, unique name, fit for a file: `pre-B1S2n4D5-bf16-nogamma-3fa92c01`."""
-        shape = "".join(f"{name}{self.sizes[name]}" for name in self.axes)
+        """Return a readable, unique name, fit for a file: `pre-B1S2n4D5-bf16-nogamma-3fa92c01`; of an axis S1, `S1=2`."""
+        shape = "".join(f"{name}{'=' if name[-1].isdigit() else ''}{self.sizes[name]}" for name in self.axes)
         absent = [f"no{spec.name}" for spec in self.table.drawn if spec.optional and not self.has(spec.name)]
-        digest = hashlib.sha256(self.json.encode()).hexdigest()[:8]
-        return "-".join([self.operator.removeprefix("mhc_"), shape, _SHORT_DTYPE[self.dtype], *absent, digest])
+        return "-".join([self.operator.removeprefix("mhc_"), shape, _SHORT_DTYPE[self.dtype], *absent, self.digest])
+
+    @property
+    def digest(self) -> str:
+        """Return the end of its id, by which it differs from other cases of the same shape."""
+        return hashlib.sha256(self.json.encode()).hexdigest()[:8]
 
     def to_json(self) -> str:
         """Return indented JSON, for files."""

@@ -6,6 +6,7 @@ something computed from a tensor and finds it by the tensor's address or object,
 rewritten in place. One check of one case shows each of these, so that a fresh process reproduces it.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -26,6 +27,10 @@ NAME = "sequence"
 OTHERS = "wrong after others"
 """The symptom of a run of another case; all other verdicts are of the case itself."""
 SIZES, DTYPE, REWRITTEN = "other sizes", "another dtype", "rewritten inputs"
+
+
+_RUN = re.compile(r"\(run: (?P<how>[a-z ]+), \S+-(?P<digest>[0-9a-f]{8})\)")
+"""How a verdict names the run of another case. Of its id the digest counts: older versions wrote the sizes otherwise."""
 
 
 def of_other_sizes(trial: Trial) -> Plan | list[Verdict]:
@@ -50,8 +55,10 @@ def run_between(case: Case, dtypes: Sequence[str], message: str) -> Case | None:
     Args:
         dtypes: of cases that the implementation takes.
     """
-    others = ((SIZES, other_sizes(case)), (DTYPE, another_dtype(case, dtypes)))
-    return next((other for how, other in others if other is not None and f"(run: {_label(how, other)})" in message), None)
+    found = _RUN.search(message)
+    others = {SIZES: other_sizes(case), DTYPE: another_dtype(case, dtypes)}
+    other = None if found is None else others.get(found["how"])
+    return other if found is not None and other is not None and other.digest == found["digest"] else None
 
 
 def _label(how: str, case: Case) -> str:

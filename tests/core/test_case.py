@@ -45,6 +45,17 @@ def test_id_is_readable_and_tells_cases_apart() -> None:
     assert with_tensor(case, "x", seed=99).id != case.id
 
 
+@operator(x="[T]", offsets="[S1] int32 in 0..T+1 sorted", S1=(2, 9))
+def cut_up(x: Tensor, offsets: Tensor) -> Tensor:
+    return x * len(offsets)
+
+
+def test_the_size_of_an_axis_whose_name_ends_in_a_digit_is_told_from_the_name() -> None:
+    register(cut_up)
+    case = default_case(operator="cut_up", T=3, S1=2, dtype="float32")
+    assert case.id == f"cut_up-T3S1=2-fp32-{case.digest}"
+
+
 def test_a_case_cannot_be_changed() -> None:
     case = default_case()
     with pytest.raises(AttributeError):

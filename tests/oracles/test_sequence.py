@@ -106,6 +106,10 @@ def test_a_failure_in_another_case_names_it() -> None:
         assert wrong.message.endswith(f"(run: other sizes, {other.id})")
         assert run_between(case, ("float32",), wrong.message) == other
     assert run_between(case, ("float32",), "wrong after others: y[0, 0] = 1") is None
+    run = f"wrong after others: y[0, 0] = 1 (run: other sizes, {other.id})"
+    assert run_between(case, ("float32",), run.replace(other.id, f"unit_norm-T=5D=9-fp32-{other.digest}")) == other
+    assert run_between(case, ("float32",), run.replace("other sizes", "another dtype")) is None
+    assert run_between(case, ("float32",), run.replace(other.digest, "01234567")) is None
 
 
 @operator(x="[T, D] storage", cosine="[T, D] float32", D=(1, 40))
