@@ -17,7 +17,7 @@ from mhc.fuzz.cli.replay_table import replay_table
 from mhc.fuzz.findings.finding import Reduction, finding, read_finding
 from mhc.fuzz.findings.fingerprint import Fingerprint
 from mhc.fuzz.findings.known_issues import KnownIssue
-from mhc.fuzz.report import Run, describe, markdown, read, write_reports
+from mhc.fuzz.report import Run, describe, describe_other, markdown, read, write_reports
 from mhc.fuzz.report.junit import junit
 from mhc.fuzz.report.page import page
 from mhc.fuzz.report.words import details
@@ -335,6 +335,7 @@ def test_what_may_be_wrong_by_itself_is_told_so_until_that_is_known(tmp_path: Pa
     first, second = describe(found, tmp_path / "one.json").splitlines()[:2]
     title = f"{found.fingerprint.implementation}: y: wrong after others, or by itself (sequence)"
     assert (first, second.strip()) == (f"FOUND {title}", "y[0, 0] = 1 (run: other sizes, CASE)")
+    assert describe_other(found, found).startswith(f"DROPPED {title}\n")
     with closing(Store.create(tmp_path / FILE)) as store:
         store.keep(found.fingerprint.id, found.document, "raw", 1.0)
         run = read(tmp_path, store)

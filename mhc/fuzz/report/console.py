@@ -26,7 +26,7 @@ def describe_other(drawn: Finding, found: Finding) -> str:
     """Return that a finding is gone, since another case, of which it told, is wrong by itself, which is another one."""
     which = "which has the gate's inputs" if drawn.fingerprint.oracle == precision.NAME else "which ran after its case"
     other = f"{found.case.id}, {which}, is wrong by itself: {found.fingerprint}"
-    return f"DROPPED {drawn.fingerprint}\n    {other}"
+    return f"DROPPED {as_told(drawn).fingerprint}\n    {other}"
 
 
 def describe(found: Finding, path: Path, device: str = "cpu", *, minimal: bool = False) -> str:
