@@ -31,7 +31,7 @@ def rank(program: Program) -> tuple[Any, ...]:
         len(program.grid),
         sum(one.size for one in program.buffers) + sum(program.grid) + sum(one.extent for one in loops),
         sum(one != "int32" for one in (*(one.dtype for one in program.buffers), *(one.dtype for one in constants))),
-        sum(_KINDS.get(one.kind, 2) + one.begin for one in loops),
+        sum(_KINDS.get(one.kind, 2) + abs(one.begin) + 2 * (one.step != 1) + (one.rest > 0) for one in loops),
         sum(abs(one.value) for one in constants),
         sum(one.value < 0 for one in constants),
         sum(abs(one.least) + abs(one.most) for one in program.buffers),
@@ -65,9 +65,8 @@ def statements(program: Program) -> Iterator[Program]:
     def change(node: Statement) -> Iterator[tuple[Statement, ...]]:
         yield ()
         if isinstance(node, grammar.For):
-            for at in dict.fromkeys((node.begin, node.begin + 1, node.begin + node.extent - 1)):
-                if at < node.begin + node.extent:
-                    yield tuple(put(one, {node.var: Const(at)}) for one in node.body)
+            for at in dict.fromkeys((*node.indices[:2], *node.indices[-1:])):
+                yield tuple(put(one, {node.var: Const(at)}) for one in node.body)
         elif isinstance(node, grammar.If):
             yield node.then
             yield node.otherwise
@@ -150,6 +149,10 @@ def sizes(program: Program) -> Iterator[Program]:
                 yield (replace(node, count=None),)
             if node.begin:
                 yield (replace(node, begin=0),)
+            if node.step != 1:
+                yield (replace(node, step=1, rest=0),)
+            if node.rest:
+                yield (replace(node, rest=0),)
             if node.kind != "serial":
                 yield (replace(node, kind="serial"),)
 

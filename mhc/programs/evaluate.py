@@ -174,7 +174,7 @@ class Machine:
         return self.expression(grammar.Const(node) if isinstance(node, int) else node)
 
     def _loop(self, node: grammar.For) -> _Run:
-        var, indices, order = node.var, range(node.begin, node.begin + node.extent), self.order
+        var, indices, order = node.var, node.indices, self.order
         count = self._count(node)
         parallel = node.kind in {"Parallel", "vectorized"}
         if node.kind == "Parallel":
@@ -184,6 +184,10 @@ class Machine:
             self._loops.pop()
         if node.extent < 1 or not node.body:
             raise Invalid("a loop without an iteration or a body")
+        if node.step != 1 and (node.kind not in {"serial", "unroll"} or node.count is not None):
+            raise Invalid("only a serial or unrolled loop has a step, and not one whose iterations are computed")
+        if not node.step or node.rest >= abs(node.step):
+            raise Invalid("a step of 0, or a rest that is no rest of it")
         if node.kind == "Parallel" and node.begin:
             raise Invalid("T.Parallel that does not begin at 0")
         if node.kind == "Parallel" and any(self._buffers[name].scope == "local" for name in grammar.buffers_in(node)):

@@ -94,11 +94,13 @@ class Select(_Node, frozen=True, tag="select"):
 
 
 class For(_Node, frozen=True, tag="for"):
-    """A loop over `begin, ..., begin + extent - 1`.
+    """A loop of `extent` iterations over `begin, begin + step, ...`.
 
     Attributes:
         stages: of a loop of kind `Pipelined`.
         count: how many iterations a serial loop has, from 0 to `extent`; None: `extent`.
+        step: not 0; other than 1 in serial and unrolled loops only. rest: so much the written end falls short of
+            `begin + extent * step`, less than a step.
     """
 
     kind: Literal["serial", "unroll", "vectorized", "Parallel", "Pipelined"]
@@ -108,6 +110,13 @@ class For(_Node, frozen=True, tag="for"):
     begin: int = 0
     stages: Annotated[int, Meta(ge=0, le=4)] = 0
     count: "Expr | None" = None
+    step: Annotated[int, Meta(ge=-8, le=8)] = 1
+    rest: Annotated[int, Meta(ge=0, le=7)] = 0
+
+    @property
+    def indices(self) -> range:
+        """Return its indices, of a loop whose number of iterations is not computed."""
+        return range(self.begin, self.begin + self.extent * self.step, self.step or 1)
 
 
 class Store(_Node, frozen=True, tag="store"):
@@ -267,7 +276,7 @@ class Program(DrawnProgram, frozen=True):
 
     def is_symbolic(self, node: For) -> bool:
         """Return whether the compiler does not know how many iterations a loop has."""
-        plain = node.kind == "serial" and not node.begin and node.count is None
+        plain = node.kind == "serial" and not node.begin and node.step == 1 and node.count is None
         return plain and self.symbol(node.extent) is not None
 
     def buffer(self, name: str) -> Buffer:

@@ -76,10 +76,11 @@ def _indented(lines: Sequence[str]) -> list[str]:
     return [f"    {line}" for line in lines]
 
 
-def _loop(name: str, begin: int, extent: int, body: Sequence[str], count: str = "") -> list[str]:
+def _loop(name: str, begin: int, extent: int, body: Sequence[str], count: str = "", step: int = 1) -> list[str]:
     """Return a loop; `count` computes its number of iterations, once."""
-    first, end = (f", {name}end = {begin} + {count}", f"{name}end") if count else ("", begin + extent)
-    return [f"for (int32_t {name} = {begin}{first}; {name} < {end}; ++{name}) {{", *_indented(body), "}"]
+    first, end = (f", {name}end = {begin} + {count}", f"{name}end") if count else ("", begin + extent * step)
+    goes_on = f"{name} {'<' if step > 0 else '>'} {end}"
+    return [f"for (int32_t {name} = {begin}{first}; {goes_on}; {name} += {step}) {{", *_indented(body), "}"]
 
 
 def _backwards(name: str, extent: int, body: Sequence[str], begin: int = 0) -> list[str]:
@@ -117,7 +118,7 @@ class _Text:
                 return _backwards(_name(node.var), node.extent, self.block(node.body), node.begin)
             case grammar.For():
                 count = "" if node.count is None else f"at({self.expression(node.count)}, {node.extent + 1})"
-                return _loop(_name(node.var), node.begin, node.extent, self.block(node.body), count)
+                return _loop(_name(node.var), node.begin, node.extent, self.block(node.body), count, node.step)
             case grammar.Store():
                 return [f"{self._element(node.buffer, node.at)} = {self.expression(node.value)};"]
             case grammar.Assign():

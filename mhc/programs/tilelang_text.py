@@ -94,11 +94,14 @@ class _Text:
 
     def _loop(self, node: grammar.For, depth: int) -> list[str]:
         extents = f"{node.begin}, {node.begin + node.extent}" if node.begin else f"{node.extent}"
+        if node.step != 1:
+            end = node.begin + node.extent * node.step - (node.rest if node.step > 0 else -node.rest)
+            extents = f"{node.begin}, {end}, {node.step}"
         if self._program.is_symbolic(node):
             extents = self._program.symbol(node.extent) or extents
         if node.count is not None:
-            end = grammar.Binary("+", grammar.Const(node.begin), node.count) if node.begin else node.count
-            extents = f"{node.begin}, {self.expression(end)}" if node.begin else self.expression(end)
+            last = grammar.Binary("+", grammar.Const(node.begin), node.count) if node.begin else node.count
+            extents = f"{node.begin}, {self.expression(last)}" if node.begin else self.expression(last)
         names, body = node.var, node.body
         if node.kind == "Pipelined":
             extents += f", num_stages={node.stages}"

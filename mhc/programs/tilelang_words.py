@@ -23,6 +23,8 @@ def signature(program: Program) -> str:
                 found.add(f"T.{kind}")
             case grammar.For(count=count) if count is not None:
                 found.add("a computed number of iterations")
+            case grammar.For(step=step) if step != 1:
+                found.add("a step")
             case grammar.If():
                 found.add("if")
             case grammar.Copy():
@@ -89,6 +91,7 @@ def features(program: Program) -> frozenset[str]:
     labels |= {f"dtype: {one.dtype}" for one in program.buffers}
     labels |= {f"scope: {one.scope}" for one in program.buffers}
     labels |= {f"loop: {one.kind}" for one in walk(program) if isinstance(one, grammar.For)}
+    labels |= {"loop: with a step" for one in walk(program) if isinstance(one, grammar.For) and one.step != 1}
     labels |= {"symbolic size"} if program.symbols else set()
     labels.add(f"threads: {program.threads}")
     labels.add(f"grid: {len(program.grid)} axes" if program.grid != (1,) else "grid: one block")

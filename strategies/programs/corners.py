@@ -4,13 +4,14 @@ What a rewriting gets wrong is mostly seen at few operands: those that overflow 
 """
 
 from mhc.programs import grammar
-from mhc.programs.grammar import Binary, Cast, Const, Expr, Select, Unary, bits_of, range_of
+from mhc.programs.grammar import Binary, Cast, Const, Expr, Select, Unary, Var, bits_of, range_of
 from mhc.strategies.programs.expressions import Expressions, interval
 from mhc.strategies.programs.indices import Drawn
 
 _WIDE = ("int32", "uint32", "int64")
 _SHAPES = ("scaled", "narrowed", "masked", "ladder")
 _MORE = ("clamped", "widened", "widened", "floored", "narrowed")
+_SUMS = ("factored", "parts")
 
 
 class Corners(Expressions):
@@ -20,7 +21,8 @@ class Corners(Expressions):
         """Draw an expression of a dtype."""
         shapes: tuple[str, ...] = ()
         if depth and dtype in grammar.INTEGERS:
-            shapes = _SHAPES if self.integer(0, 4) == 4 else _MORE if self.integer(0, 9) == 9 else ()
+            which = self.integer(0, 24)
+            shapes = _SHAPES if which > 19 else _MORE if which > 17 else _SUMS if which > 15 else ()
         if shapes:
             match self.pick(*shapes):
                 case "scaled":
@@ -37,12 +39,16 @@ class Corners(Expressions):
                     return self._widened(dtype)
                 case "floored":
                     return self._floored(dtype)
+                case "factored":
+                    return self._factored(dtype)
+                case "parts":
+                    return self._parts(dtype)
         return super().value(dtype, depth)
 
     def condition(self, depth: int) -> Expr:
         """Draw an expression of dtype bool."""
-        if self.integer(0, 3) == 3:
-            found = self._apart() if self.pick(True, False) else self._tied()
+        if self.integer(0, 2) == 2:
+            found = self.pick(self._apart, self._tied, self.bounded)()
             return found if found is not None else super().condition(depth)
         return super().condition(depth)
 
@@ -65,7 +71,7 @@ class Corners(Expressions):
     def _scaled(self, dtype: str) -> Drawn:
         """Draw a multiple, with a rest or without, divided by a divisor or a multiple of its factor."""
         _, most = range_of(dtype)
-        large = [(1 << 33) + 2] * 6 if bits_of(dtype) == 64 else []  # whose multiples 32 bits do not hold
+        large = [(1 << 33) + 2] * 9 if bits_of(dtype) == 64 else []  # whose multiples 32 bits do not hold
         by = self.pick(4, 2, 3, 6, 8, 12, *large)
         divisor = self.pick(by, by, by * 2, by * 3, *([by // 2] if by % 2 == 0 else []))
         if divisor > most:
@@ -109,6 +115,8 @@ class Corners(Expressions):
             return a
         if dtype in grammar.SIGNED and a.low >= 0:
             a = self._across(a, 0, dtype)
+        elif dtype in grammar.UNSIGNED and self.pick(True, False):  # what is negative where the sign is mistaken
+            a = self._made("|", a, self._number(1 << (bits_of(dtype) - 1), dtype), dtype)
         power = 1 << self.pick(2, 1, 3, 4, bits_of(dtype) - 2)
         op = self.pick("&", "|", "^", "%", "truncmod", "truncdiv", "ceildiv", "//", "shift")
         if op == "shift":
@@ -179,6 +187,58 @@ class Corners(Expressions):
             return self._leaf(dtype)
         return Drawn(Cast(dtype, Unary(self.pick(*grammar.ROUNDING), a.node)), a.low, a.high)
 
+    def _factored(self, dtype: str) -> Drawn:
+        """Draw a multiple, often of a negative number, of a sum, a difference, or the smaller or larger of two values."""
+        number = self.pick(*((-2, -1, -3) if dtype in grammar.SIGNED else ()), 2, 3, 4)
+        most = range_of(dtype)[1] // abs(number) // 2
+        a, b = (self._within(self._read(dtype), most, dtype) for _ in range(2))
+        both = self._made(self.pick("min", "max", "+", "-"), a, b, dtype)
+        return both if isinstance(both.node, Const) else self._made("*", both, self._number(number, dtype), dtype)
+
+    def _parts(self, dtype: str) -> Drawn:
+        """Draw a value put together from its quotient and its remainder, one of them alone, or without one of them."""
+        a = self._read(dtype)
+        if isinstance(a.node, Const):
+            return a
+        if dtype in grammar.SIGNED and a.low >= 0:
+            a = self._across(a, 0, dtype)
+        by = self._number(self.pick(2, 3, 4, 2, 8, 5), dtype)
+        rest = self._made("%", a, by, dtype)
+        whole = self._made("*", self._made("//", a, by, dtype), by, dtype)
+        b = self._read(dtype)
+        match self.pick("without the rest", "rest", "less the rest", "whole", "both"):
+            case "without the rest":
+                return self._made("-", a, rest, dtype)
+            case "less the rest":
+                return self._made("-", self._within(b, range_of(dtype)[1] // 2, dtype), rest, dtype)
+            case "whole":
+                return self._made("-", a, whole, dtype)
+            case "both":
+                return self._made("+", whole, rest, dtype)
+        return rest
+
+    def bounded(self) -> Expr | None:
+        """Draw what guards an access: an index of a loop or a block, or its multiple, below a number that is computed."""
+        names = list(self._scope.variables)
+        if not names:
+            return None
+        name = self.pick(*reversed(names))
+        low, high = self._scope.variables[name]
+        a = Drawn(Var(name), low, high)
+        by = self.pick(1, 1, 2, 3, 4)
+        if by > 1:
+            a = self._made("*", a, self._number(by, "int32"), "int32")
+            if self.pick(False, True):
+                a = self._made("+", a, self._within(self._read("int32"), by - 1, "int32"), "int32")
+        most = max(1, a.high + self.pick(1, 2, 5))
+        b = self._within(self._read("int32"), most, "int32")
+        if isinstance(b.node, Const):
+            return None
+        if b.low >= 0 and a.low < 0:
+            b = self._made("+", b, self._number(a.low, "int32"), "int32")
+        sides = (a, b) if self.pick(True, True, False) else (b, a)
+        return Binary(self.pick("<", "<=", ">", ">=", "<"), *(one.node for one in sides))
+
     def _apart(self) -> Expr | None:
         """Draw a comparison of two integers that are far apart, of a sum that wraps around, or of two dtypes in int64."""
         dtype = self.pick("int32", "uint32", "int64", "uint64", "uint8")
@@ -220,13 +280,15 @@ class Corners(Expressions):
         if isinstance(a.node, Const) or dtype not in grammar.INTEGERS:
             return None
         number = Const(self.integer(a.low, min(a.high, a.low + 9)), dtype)
-        match self.pick("not", "most", "plain", "remainder"):
+        match self.pick("not", "most", "plain", "remainder", "remainder"):
             case "not":
                 return Unary("not", Binary(self.pick("<", ">", "<=", ">="), a.node, number))
             case "most":
                 op, compared = self.pick("max", "min"), self.pick("==", "<=", "!=")
                 return Binary(compared, Binary(op, a.node, number), self.pick(a.node, number))
             case "remainder":
-                small = Binary("%", a.node, Const(self.pick(2, 3, 4), dtype))
-                return Binary(self.pick("==", "!=", "<="), small, Const(self.pick(0, 1), dtype))
+                a = self._across(a, 0, dtype) if dtype in grammar.SIGNED and a.low >= 0 else a
+                by = self.pick(2, 3, 4, 5)
+                small = Binary("%", a.node, Const(by, dtype))
+                return Binary(self.pick("==", "!=", "<="), small, Const(self.pick(by - 1, 1, 0), dtype))
         return Binary(self.pick(*grammar.COMPARISONS), a.node, number)

@@ -146,7 +146,8 @@ class Expressions(Indices):
         if not self.integer(0, 23):
             return self._folded(dtype)
         least, most = range_of(dtype)
-        value = self.pick(1, 0, 2, 3, 5, 7, 8, 10, 100, most, most - 1, most // 2, least, least + 1, most // 3)
+        small = (1, 0, 2, 3, 5, 7, 8, 10, 100, *((-1, -2, -3) if least else ()))
+        value = self.pick(*small, most, most - 1, most // 2, least, least + 1, most // 3)
         return Drawn(Const(value, dtype), value, value)
 
     def _folded(self, dtype: str) -> Drawn:
@@ -271,7 +272,7 @@ class Expressions(Indices):
                 by = self.pick(1, 3, bits_of(dtype) - 1)
                 return Drawn(Binary(">>", a.node, Const(by, dtype)), a.low >> by, a.high >> by)
             case "//" | "%" as op:
-                value = self.pick(2, 3, 7, 10)
+                value = self.pick(2, 3, 7, 10, 4, 8)
             case op:
                 value = self.pick(100, most // 2, most // 3)
         b = Drawn(Const(value, dtype), value, value)

@@ -29,8 +29,13 @@ _REWORKED = (
     ("branch", "branch"),
     ("loop", "set"),
     ("set", "set", "branch"),
+    ("body",),
+    ("set", "spread", "set", "get"),
+    ("patched", "get"),
 )
 """Statements that set and read elements of one buffer, one after the other."""
+_AROUND = ("always", "or else", "always", "or else", "nested", "nested or else", "guarded", "guarded")
+"""What is around a store that a loop repeats."""
 _LETTERS = "ijklmnpqrstu"
 _SMALL = 100  # floats hold these integers, and sums of a few
 
@@ -161,8 +166,15 @@ class _Builder:
         self._buffers.append(one)
         return one
 
-    def _loop(self, body: tuple[Statement, ...], var: str, extent: int, begin: int, kind: str) -> Statement:
+    def _loop(self, body: tuple[Statement, ...], var: str, extent: int, begin: int, kind: str) -> For:
         return For(kind=kind, var=var, extent=extent, body=body, begin=begin)  # type: ignore[arg-type]
+
+    def _stepped(self, extent: int, begin: int, kind: str) -> For:
+        """Draw a loop without a body, over a variable of its own; a plain one sometimes has a step."""
+        step = self._pick(*[1] * 35, 2, 3, -1, -2, 4) if kind in _PLAINLY else 1
+        begin = self._pick(begin, (extent - 1) * -step, begin - step) if step < 0 else begin
+        empty = replace(self._loop((), "i", extent, begin, kind), step=step, rest=self._pick(*range(abs(step))[::-1]))
+        return replace(empty, var=self._variable(min(empty.indices), max(empty.indices)))
 
     def _variable(self, low: int, high: int) -> str:
         around, letter = divmod(self._used, len(_LETTERS))
@@ -243,26 +255,40 @@ class _Builder:
         rest = buffer.shape[len(prefix) :]
         before = dict(self._scope.variables)
         kinds = [self._kind(buffer, size, innermost=axis == len(rest) - 1) for axis, size in enumerate(rest)]
-        begins = [self._begin(kind) for kind in kinds]
-        names = [self._variable(begin, begin + size - 1) for begin, size in zip(begins, rest, strict=True)]
-        at = [self._own(Var(name), begin, size, plain=plain) for name, begin, size in zip(names, begins, rest, strict=True)]
+        loops = [self._stepped(size, self._begin(kind), kind) for kind, size in zip(kinds, rest, strict=True)]
+        at = [self._own(one, plain=plain) for one in loops]
         readable = self._scope.buffers
         if "Parallel" in kinds:  # a local buffer belongs to one thread
             self._scope.buffers = {name: one for name, one in readable.items() if one[0].scope != "local"}
         drawn = self._value(buffer.dtype)
         body: tuple[Statement, ...] = (Store(buffer.name, (*prefix, *at), drawn.node),)
-        how = "always" if plain else self._pick("always", "or else", "always", "or else", "nested")
+        how = "always" if plain else self._pick(*_AROUND)
         if how == "nested":  # some elements are not set
             body = (If(self._expressions.condition(1), (If(self._expressions.condition(1), body),)),)
+        elif how == "guarded":
+            body = (If(self._expressions.bounded() or self._expressions.condition(1), body),)
+        elif how == "nested or else":
+            other = self._value(buffer.dtype)
+            inner = If(self._constant_in(loops), body)
+            body = (If(self._expressions.condition(1), (inner,), (Store(buffer.name, (*prefix, *at), other.node),)),)
         elif how == "or else":
             other = self._value(buffer.dtype)
             body = (If(self._expressions.test(2), body, (Store(buffer.name, (*prefix, *at), other.node),)),)
             low, high = min(drawn.low, other.low), max(drawn.high, other.high)
             drawn = Drawn(drawn.node, low, high, max(drawn.fraction, other.fraction))
-        for name, begin, size, kind in reversed(list(zip(names, begins, rest, kinds, strict=True))):
-            body = (self._loop(body, name, size, begin, kind),)
+        for loop in reversed(loops):
+            body = (replace(loop, body=body),)
         self._scope.variables, self._scope.buffers = before, readable
         return body[0], drawn
+
+    def _constant_in(self, loops: Sequence[For]) -> Expr:
+        """Draw a condition that is the same in all iterations of some loops."""
+        variables = self._scope.variables
+        inside = {one.var for one in loops}
+        self._scope.variables = {name: one for name, one in variables.items() if name not in inside}
+        condition = self._expressions.condition(self._pick(0, 1))
+        self._scope.variables = variables
+        return condition
 
     def _begin(self, kind: str) -> int:
         """Draw where a loop begins; a vectorised one above 0 is refused by all releases so far."""
@@ -279,9 +305,13 @@ class _Builder:
         kind: str = self._pick(*(one for one in self._features.loops if one not in unfit))
         return kind
 
-    def _own(self, index: Expr, begin: int, size: int, *, plain: bool) -> Expr:
+    def _own(self, loop: For, *, plain: bool) -> Expr:
         """Draw where a loop's iteration writes: each at another place."""
-        shifted = index if begin == 0 else grammar.Binary("-", index, grammar.Const(begin))
+        index, begin, size = Var(loop.var), loop.begin, loop.extent
+        shifted: Expr = index if begin == 0 else grammar.Binary("-", index, grammar.Const(begin))
+        if loop.step != 1:
+            away = grammar.Binary("-", grammar.Const(begin), index) if loop.step < 0 else shifted
+            return away if loop.step == -1 else grammar.Binary("//", away, grammar.Const(abs(loop.step)))
         if plain:
             return shifted
         match self._pick("same", "reversed", "rotated", "other"):
@@ -299,9 +329,9 @@ class _Builder:
         """Draw a loop that sets some elements of a buffer once more, which it may read."""
         rest = output.shape[len(prefix) :]
         before = dict(self._scope.variables)
-        extent = self._pick(1, 2, 3, 4, 5, 8)
-        name = self._variable(0, extent - 1)
         kind = self._pick(*(one for one in self._features.loops if one in {"serial", "unroll"}))
+        loop = self._stepped(self._pick(1, 2, 3, 4, 5, 8), 0, kind)
+        name = loop.var
         at = tuple(self._expressions.index(size, 1) for size in rest)
         drawn = self._value(output.dtype)
         statement: Statement = Store(output.name, (*prefix, *at), drawn.node)
@@ -312,7 +342,7 @@ class _Builder:
         if self._pick(False, True):
             statement = self._guarded(name, statement)
         self._scope.variables = before
-        return self._counted(self._loop((statement,), name, extent, 0, kind), output)
+        return self._counted(replace(loop, body=(statement,)), output)
 
     def _reworked(self, buffer: Buffer) -> list[Statement]:
         """Draw statements that set and read elements of a buffer that is filled, often the same one."""
@@ -337,6 +367,8 @@ class _Builder:
             return self._kept(buffer, self._place(buffer, focus), focus)
         if how == "branch":
             return self._branch(buffer, focus, self._place(buffer, focus), otherwise=self._pick(True, False))
+        if how in {"body", "patched", "spread"}:
+            return self._sequence(buffer, focus, how)
         extents = [self._pick(3, 2, 4, 5) for _ in range(2 if how == "nest" else 1)]
         if how == "loop":  # often as many iterations as the loop before
             extents = self._extents = self._pick(self._extents or extents, extents)
@@ -359,6 +391,50 @@ class _Builder:
             statement = self._counted(loop, buffer) if counted else loop
         return statement
 
+    def _sequence(self, buffer: Buffer, focus: tuple[Expr, ...], how: str) -> Statement:
+        """Draw a loop whose statements meet the same element in some iterations, by indices that are written differently.
+
+        Args:
+            how: "body": several statements; "patched": two elements are set, and one is read; "spread": one is read.
+        """
+        before = dict(self._scope.variables)
+        kind = self._pick("serial", *(one for one in self._features.loops if one in _PLAINLY))
+        loop = self._stepped(min(buffer.shape[0], self._pick(3, 4, 2)), 0, kind)
+        index = Var(loop.var)
+        inside = min(loop.indices) >= 0 and max(loop.indices) < buffer.shape[0]
+        mine: Expr = index if inside else grammar.Binary("%", index, grammar.Const(buffer.shape[0]))
+        places = (mine, *focus[1:]), focus, self._place(buffer, focus)
+        body: list[Statement] = []
+        kinds = ["set", "move", "set", "move", "branch"]
+        if how == "body":
+            body = [self._one_of(buffer, focus, places, kinds, loop.var) for _ in range(self._pick(2, 3, 4))]
+        else:
+            one, two = self._pick(places[:2], places[1::-1])
+            if how == "patched":
+                body = [Store(buffer.name, at, self._marked(buffer, one)) for at in (one, two)]
+                body += [self._one_of(buffer, focus, places, kinds, loop.var)] if self._pick(False, False, True) else []
+            body.append(Store(buffer.name, self._place(buffer, two), grammar.Load(buffer.name, one)))
+        self._scope.variables = before
+        return self._counted(replace(loop, body=tuple(body)), buffer)
+
+    def _one_of(
+        self, buffer: Buffer, focus: tuple[Expr, ...], places: Sequence[tuple[Expr, ...]], kinds: Sequence[str], index: str
+    ) -> Statement:
+        """Draw a statement of a loop that sets an element, or reads one and sets another."""
+        at, other = self._pick(*places), self._pick(*places)
+        match self._pick(*kinds):
+            case "branch":
+                return self._branch(buffer, focus, at, otherwise=self._pick(False, True), index=index)
+            case "move":
+                return Store(buffer.name, at, grammar.Load(buffer.name, other))
+        return Store(buffer.name, at, self._marked(buffer, other))
+
+    def _marked(self, buffer: Buffer, other: tuple[Expr, ...]) -> Expr:
+        """Draw a value that elements are set to; of bools, another element, or a constant comparison."""
+        if buffer.dtype == "bool":
+            return self._expressions.condition(0) if self._pick(False, True) else grammar.Load(buffer.name, other)
+        return self._mark(buffer.dtype)
+
     def _branch(
         self, buffer: Buffer, focus: tuple[Expr, ...], at: tuple[Expr, ...], *, otherwise: bool, index: str | None = None
     ) -> Statement:
@@ -376,7 +452,7 @@ class _Builder:
 
     def _counted(self, loop: Statement, buffer: Buffer) -> Statement:
         """Return a serial loop whose number of iterations is computed, and may be 0; or the loop as it is."""
-        if not isinstance(loop, For) or loop.kind != "serial" or not self._pick(False, True):
+        if not isinstance(loop, For) or loop.kind != "serial" or loop.step != 1 or not self._pick(False, True):
             return loop
         readable = self._scope.buffers
         self._scope.buffers = {name: one for name, one in readable.items() if name != buffer.name}
@@ -473,7 +549,9 @@ class _Builder:
         """Draw a condition around a statement, or one that divides inside of one that says that the divisor is not 0."""
         drawn = self._expressions.divisor() if self._pick(False, True) else None
         if drawn is None:
-            return If(self._expressions.test(1), (statement,))
+            return If(
+                (self._expressions.bounded() if self._pick(False, True) else None) or self._expressions.test(1), (statement,)
+            )
         divisor, dtype = drawn
         is_some = grammar.Binary("!=", divisor, grammar.Const(0, dtype))
         later = grammar.Binary(">", Var(index), grammar.Const(0))

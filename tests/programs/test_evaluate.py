@@ -280,3 +280,30 @@ def test_the_elements_of_inputs_follow_from_the_seed() -> None:
     )
     assert one == again != other
     assert all(-9 <= value <= 9 for value in one)
+
+
+@pytest.mark.parametrize(
+    ("loop", "wanted"),
+    [
+        (For("serial", "i", 3, (), step=3, rest=2), [7, 0, 0, 7, 0, 0, 7, 0]),
+        (For("unroll", "i", 2, (), begin=5, step=-4), [0, 7, 0, 0, 0, 7, 0, 0]),
+    ],
+)
+def test_a_loop_with_a_step_leaves_out_what_lies_between(loop: For, wanted: list[int]) -> None:
+    body = (For("serial", "j", 8, (Store("y", (Var("j"),), Const(0)),)), replace(loop, body=(Store("y", (I,), Const(7)),)))
+    assert evaluate(Program(buffers=(Buffer("y", (8,), "int32", written=True),), body=body))["y"].tolist() == wanted
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        For("Parallel", "i", 2, (), step=2),
+        For("serial", "i", 2, (), step=2, count=Const(1)),
+        For("serial", "i", 2, (), step=0),
+        For("serial", "i", 2, (), step=2, rest=2),
+    ],
+)
+def test_a_step_that_no_loop_has_is_refused(loop: For) -> None:
+    body = (replace(loop, body=(Store("y", (I,), Const(7)),)),)
+    with pytest.raises(Invalid, match="step"):
+        evaluate(Program(buffers=(Buffer("y", (8,), "int32", written=True),), body=body))

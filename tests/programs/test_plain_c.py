@@ -148,6 +148,14 @@ def test_loops_with_a_computed_number_of_iterations_agree(tmp_path: Path) -> Non
     assert_agreement([Program(buffers=(x, y), body=(one,)) for one in loops], tmp_path)
 
 
+def test_loops_with_a_step_agree(tmp_path: Path) -> None:
+    y = Buffer("y", (9,), "int32", written=True)
+    steps = (0, 3, 2), (8, -4, 3), (1, 2, 0), (5, -1, 0)  # begin, step, rest
+    store = Store("y", (I,), I)
+    loops = [For("unroll", "i", 3, (store,), begin=begin, step=step, rest=rest) for begin, step, rest in steps]
+    assert_agreement([Program(buffers=(y,), body=(one,)) for one in loops], tmp_path)
+
+
 def test_tile_operations_agree(tmp_path: Path) -> None:
     reductions = [
         tiles(

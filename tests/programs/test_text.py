@@ -131,6 +131,21 @@ def test_a_loop_says_the_number_of_iterations_that_it_computes() -> None:
     ]
 
 
+def test_a_loop_says_its_step() -> None:
+    y = Buffer("y", (9,), "int32", written=True)
+    loops = (
+        For("serial", "i", 3, (Store("y", (I,), I),), step=3, rest=2),
+        For("unroll", "i", 3, (Store("y", (I,), I),), begin=8, step=-4, rest=3),
+        For("serial", "i", 3, (Store("y", (I,), I),), begin=2, step=2),
+    )
+    lines = render(Program(buffers=(y,), body=loops, symbols={"size": 3})).splitlines()
+    assert [one.strip() for one in lines if "for " in one] == [
+        "for i in T.serial(0, 7, 3):",
+        "for i in T.unroll(8, -1, -4):",
+        "for i in T.serial(2, 8, 2):",
+    ]
+
+
 def test_a_program_is_the_same_after_its_json() -> None:
     again = Program.from_json(PROGRAM.to_json())
     assert again == PROGRAM

@@ -11,12 +11,13 @@ from msgspec.structs import replace
 from mhc.programs import grammar
 from mhc.programs.arithmetic import Invalid
 from mhc.programs.evaluate import evaluate
-from mhc.programs.grammar import ROUNDING, Binary, Buffer, Cast, Const, For, Load, Program, Select, Unary, walk
+from mhc.programs.grammar import ROUNDING, Binary, Buffer, Cast, Const, For, Load, Program, Select, Store, Unary, Var, walk
 from mhc.programs.tile_edits import mapped
 from mhc.programs.tilelang_text import render
 from mhc.programs.tilelang_words import features
 from mhc.strategies.programs.programs import CPU, CPU_BEFORE_VECTORS, GPU, Features, _Builder, programs
 from mhc.strategies.rounds import ROUND, quiet
+from tests.support.own_constants import no_constants_of_modules
 
 EMPTY = Program(buffers=(Buffer("y", (1,), "int32", written=True),), body=())
 
@@ -27,8 +28,9 @@ def drawn(count: int, features: Features = CPU) -> list[Program]:
     def keep(program: Program) -> None:
         found.append(program)
 
-    for seed in range(count // ROUND):
-        hypothesis.seed(seed)(quiet(ROUND)(given(programs(features))(keep)))()
+    with no_constants_of_modules():
+        for seed in range(count // ROUND):
+            hypothesis.seed(seed)(quiet(ROUND)(given(programs(features))(keep)))()
     return found
 
 
@@ -46,7 +48,9 @@ def test_drawn_programs_have_a_meaning_and_reach_the_whole_grammar() -> None:
     nodes = ("const", "var", "load", "binary", "unary", "cast", "bits", "select", "for", "store", "assign", "if", "copy")
     wanted = [f"node: {one}" for one in nodes]
     wanted += [f"dtype: {one}" for one in grammar.DTYPES]
-    wanted += [f"loop: {one}" for one in CPU.loops] + [f"scope: {one}" for one in ("global", "local", "var", "shared")]
+    wanted += [f"loop: {one}" for one in (*CPU.loops, "with a step")] + [
+        f"scope: {one}" for one in ("global", "local", "var", "shared")
+    ]
     wanted += [f"operation: {one}" for one in ("+", "-", "*", "//", "%", "min", "max", "<", "==", "and", "or", "int32 cast")]
     assert [one for one in wanted if not seen[one]] == []
     assert any(map(divides_by_a_value, found))
@@ -143,8 +147,27 @@ def floored(one: object) -> bool:
     return isinstance(one, Cast) and one.dtype in grammar.INTEGERS and isinstance(one.a, Unary) and one.a.op in ROUNDING
 
 
+def factored(one: object) -> bool:
+    """Return whether a sum, or the smaller or larger of two values, is multiplied by a negative number."""
+    return times(one) and one.b.value < 0 and isinstance(one.a, Binary)  # type: ignore[attr-defined]
+
+
+def less_the_rest(one: object) -> bool:
+    return isinstance(one, Binary) and one.op == "-" and isinstance(one.b, Binary) and one.b.op == "%"
+
+
+def bounded(one: object) -> bool:
+    """Return whether an index, or a multiple of it, is compared with what is no constant."""
+    if not isinstance(one, Binary) or one.op not in grammar.COMPARISONS:
+        return False
+    sides = (one.a, one.b), (one.b, one.a)
+    return any((isinstance(a, Var) or times(a)) and isinstance(b, (Binary, Cast)) for a, b in sides)
+
+
 def test_what_rewritings_look_for_is_drawn() -> None:
     found = [node for program in drawn(400) for node in walk(program)]
+    more = (factored, 4), (less_the_rest, 5), (bounded, 20)
+    assert [shape.__name__ for shape, least in more if sum(map(shape, found)) < least] == []
     wanted = (ladder, 10), (narrowed, 20), (in_rows, 30), (sum_compared, 10), (rounded, 10), (past_32_bits, 3)
     for shape, least in (*wanted, (clamped, 20), (widened, 10), (floored, 4)):
         assert sum(map(shape, found)) >= least, shape.__name__
@@ -164,6 +187,12 @@ def reads(node: For) -> set[str]:
 
 def test_loops_that_may_be_fused_follow_each_other() -> None:
     assert sum(map(loops_alike, drawn(400, CPU_BEFORE_VECTORS))) > 9
+
+
+def test_loops_have_several_statements_that_meet_one_element() -> None:
+    loops = [node for one in drawn(400, CPU_BEFORE_VECTORS) for node in walk(one) if isinstance(node, For)]
+    several = [one for one in loops if sum(isinstance(below, Store) for below in one.body) > 1]
+    assert sum(len({below.at for below in one.body if isinstance(below, Store)}) > 1 for one in several) > 9
 
 
 def test_a_buffer_is_set_and_read_again_and_loops_may_have_no_iteration() -> None:

@@ -117,6 +117,8 @@ def _of(node: Any, program: Program) -> Iterator[str]:
             yield f"loop {node.kind}"
             if node.begin and node.kind != "vectorized":  # a reported bug of all releases, so that none is judged
                 yield f"loop {node.kind} from above 0"
+            if node.step != 1:
+                yield f"loop {node.kind} with a step"
             if node.kind == "Pipelined":
                 yield f"stages {node.stages}"
         case grammar.If() if node.otherwise:
