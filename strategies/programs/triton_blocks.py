@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from mhc.programs.arithmetic import Invalid
 from mhc.programs.grammar import INTEGERS, UNSIGNED, range_of
@@ -103,7 +104,7 @@ class Blocks:
 
     def enter(self, names: dict[str, Value | str]) -> tuple[Any, ...]:
         """Begin a body in which further names are set, each to a value or to that of another name."""
-        kept = self.body, [dict(env) for env in self._machine.blocks], list(self.pool)
+        kept = self.body, [dict(env) for env in self._machine.blocks], list(self.pool), self._machine.updated()
         self.body = []
         for env in self._machine.blocks:
             for name, one in names.items():
@@ -114,8 +115,9 @@ class Blocks:
     def leave(self, kept: tuple[Any, ...]) -> tuple[Statement, ...]:
         """End a body, and return its statements."""
         inner = tuple(self.body)
-        self.body, envs, self.pool = kept
+        self.body, envs, self.pool, updated = kept
         self._machine.blocks[:] = envs
+        self._machine.go_on(updated)  # the body runs again as a whole
         return inner
 
     # --- memory
@@ -155,6 +157,27 @@ class Blocks:
             index = self.must("add", index, self.must("mul", var, self.full(None, size)))
         self.add(Store(buffer, index, name, self.mask(index, one.shape) if self.pick(False, False, True) else None))
 
+    def update(self, name: str) -> None:
+        """Draw a change of elements in place: a load, a store to the same ones, and another load."""
+        one = self.value(name)
+        size = max(1, one.data.size) * math.prod(self.grid)
+        held = next((buffer for buffer in self._buffers if buffer.updated), None)
+        if one.dtype == "bool" or (held is not None and (held.dtype, held.size) != (one.dtype, size)):
+            return
+        if held is None:
+            self._buffers.append(replace(self._input("u", one.dtype, size), written=True, updated=True))
+            self._restart()
+        index = self.index(one.shape)
+        before = self.load("u", one.shape, index)
+        ops = ("maximum", "minimum", "add") if one.dtype in FLOATS else ("add", "xor", "sub", "maximum")
+        after = None if before is None else self.op(self.pick(*ops), before, name)
+        if after is None:
+            return
+        at = index if self.pick(True, True, False) else self.must("xor", index, self.full(None, 1))  # the neighbour's
+        mask = self.mask(at, one.shape) if self.pick(False, False, True) else None
+        if self.add(Store("u", at, after, mask)) and self.pick(True, False):
+            self.load("u", one.shape, index)
+
     def inputs_so_far(self) -> list[Buffer]:
         """Return the inputs."""
         return [one for one in self._buffers if not one.written]
@@ -174,9 +197,10 @@ class Blocks:
     def _restart(self) -> None:
         """Take up a new buffer: run what there is again."""
         program = TritonProgram(buffers=tuple(self._buffers), body=(), grid=self.grid, seed=self._seed)
-        blocks = self._machine.blocks
+        blocks, updated = self._machine.blocks, self._machine.updated()
         self._machine = Machine(program.buffers, self.grid, inputs_of(program))
         self._machine.blocks[:] = blocks
+        self._machine.go_on(updated)
 
     def block_number(self) -> str | None:
         """Return the number of the block, where there are several."""

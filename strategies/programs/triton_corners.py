@@ -17,8 +17,10 @@ class Corners(Operations):
 
     def kinds(self) -> list[Callable[[], None]]:
         """Return what draws a statement without a body each."""
-        corners = [self._sign, self._sign, self._sum_of_small, self._sum_of_small, self._truth, self._square, self._bins]
+        corners = [self._sign, self._sign, self._sum_of_small, self._sum_of_small, self._truth, self._square]
         corners += [self._two_dtypes, self._two_dtypes, self._group, self._most, *[self._two_ranks] * 3]
+        corners += [self._bins] * 3
+        corners += [self._two_dtypes, self._pairs, self._twice, self._relaid, self._ladder, self._one_number, self._update]
         return [*super().kinds(), *corners]
 
     def _integers(self, *dtypes: str) -> str | None:
@@ -152,6 +154,108 @@ class Corners(Operations):
         places = blocks.must("floordiv", line, width), blocks.must("mod", line, width)
         shape = -(-size // columns), columns, blocks.pick(2, 3, 4, 1)
         blocks.op("swizzle2d", *places, shape=shape, value=blocks.pick(0, 1))
+
+    def _pairs(self) -> None:
+        """Draw a reduction or a scan of pairs of elements, and take one of its results."""
+        blocks = self._blocks
+        a = blocks.chosen(lambda one: one.dtype != "bool" and len(one.shape) > 0 and one.data.size <= 64)
+        if a is None:
+            return
+        one = blocks.value(a)
+        axis = blocks.integer(0, len(one.shape) - 1)
+        b = blocks.chosen(lambda other: other.dtype in INTEGERS and other.shape == one.shape)
+        if b is None or blocks.pick(True, False):  # the elements' places
+            b = blocks.must("arange", shape=(one.data.size,))
+            b = b if len(one.shape) == 1 else blocks.must("reshape", b, shape=one.shape)
+        combines = ("largest", "each", "linear", "linear") if one.dtype in INTEGERS else ("largest",)
+        combine = blocks.pick(*combines)
+        if combine == "linear" and blocks.value(b).dtype != one.dtype:
+            b = blocks.must("cast", b, dtype=one.dtype)
+        op = "associative_scan" if combine == "linear" else blocks.pick("reduce", "reduce", "associative_scan")
+        blocks.op(op, a, b, axis=axis, flag=blocks.pick(False, True), combine=combine, value=blocks.pick(1, 0))
+
+    def _twice(self) -> None:
+        """Draw a reduction of a reduction."""
+        blocks = self._blocks
+        a = self._of_axes(3)
+        for _ in range(2):
+            if a is None or not blocks.value(a).shape:
+                return
+            axis = blocks.integer(0, len(blocks.value(a).shape) - 1)
+            ops = ("sum", "max", "min") if blocks.value(a).dtype in FLOATS else ("sum", "max", "xor_sum", "min", "argmax")
+            a = blocks.op(blocks.pick(*ops), a, axis=axis)
+
+    def _of_axes(self, rank: int) -> str | None:
+        """Return a block of two axes, or of three, of which two are often of one length."""
+        blocks = self._blocks
+        a = blocks.chosen(lambda one: one.dtype != "bool" and one.data.size > 1 and len(one.shape) > 0)
+        if a is None:
+            return None
+        size = blocks.value(a).data.size
+        side = 2 ** blocks.integer(1, max(1, int(math.log2(size)) // 2))
+        if size % (side * side):
+            shape: tuple[int, ...] = (2, size // 2)
+        elif rank == 2:
+            shape = (side, size // side)
+        else:
+            rest = size // side // side
+            shape = blocks.pick((rest, side, side), (side, rest, side), (side, side, rest))
+        return blocks.must("reshape", a, shape=shape)
+
+    def _relaid(self) -> None:
+        """Draw an operation of a block whose axes were put in another order."""
+        blocks = self._blocks
+        a = self._of_axes(blocks.pick(2, 3))
+        if a is None:
+            return
+        axes = list(range(len(blocks.value(a).shape)))
+        turned = blocks.must("permute", a, axes=blocks.pick(tuple(axes[::-1]), (*axes[1:], 0), (1, 0, *axes[2:])))
+        shape = blocks.value(turned).shape
+        match blocks.pick("reshape", "ravel", "flip", "cumsum", "interleave"):
+            case "reshape":
+                blocks.op("reshape", turned, shape=self._factors(math.prod(shape)))
+            case "ravel":
+                blocks.op("ravel", turned)
+            case "interleave":
+                blocks.op("interleave", turned, self._like(blocks.value(turned), broadcast=False))
+            case op:
+                blocks.op(op, turned, axis=blocks.integer(0, len(shape) - 1))
+
+    def _ladder(self) -> None:
+        """Draw a choice within a choice, where one value is chosen in two places."""
+        blocks = self._blocks
+        a = blocks.chosen(lambda one: True)
+        if a is None:
+            return
+        one = blocks.value(a)
+        b = self._like(one, broadcast=False)
+        conditions = [self._condition(one.shape) for _ in range(2)]
+        if any(each is None or blocks.value(each).shape != one.shape for each in conditions):
+            return
+        first, second = (str(each) for each in conditions)
+        inner = blocks.op("where", second, *blocks.pick((a, b), (b, a)))
+        if inner is not None:
+            blocks.op("where", first, *blocks.pick((inner, b), (b, inner), (inner, a)))
+
+    def _one_number(self) -> None:
+        """Draw a quotient, a remainder or a shift of one integer that is often below 0."""
+        blocks = self._blocks
+        a = blocks.chosen(lambda one: one.dtype in INTEGERS and not one.shape)
+        if a is None or blocks.pick(True, False):
+            a = blocks.chosen(lambda one: one.dtype in INTEGERS and len(one.shape) > 0)
+            a = a and blocks.op(blocks.pick("sum", "min", "max"), a, axis=-1)
+        if a is None:
+            return
+        if blocks.value(a).data >= 0:
+            a = blocks.must("invert", a)
+        by = blocks.full(blocks.value(a), blocks.pick(3, 2, 7, 10, 4))
+        blocks.op(blocks.pick("mod", "floordiv", "shr"), a, by)
+
+    def _update(self) -> None:
+        """Draw a change of elements in place."""
+        a = self._blocks.chosen(lambda one: one.dtype != "bool")
+        if a is not None:
+            self._blocks.update(a)
 
     def _most(self) -> None:
         """Draw the largest elements of a block that has four times as many or more."""

@@ -7,11 +7,12 @@ import numpy as np
 
 from mhc.programs.grammar import INTEGERS, SIGNED, bits_of, range_of
 from mhc.programs.known import is_before
-from mhc.programs.triton.grammar import BINARY, COMBINES, COMPARISONS, FLOATS
+from mhc.programs.triton.grammar import BINARY, COMPARISONS, FLOATS
 from mhc.programs.triton.values import Value
 from mhc.strategies.programs.triton_blocks import Blocks
 
 _ANY = (*INTEGERS, *FLOATS)
+_IN_ANY_ORDER = ("add", "mul", "and", "or", "xor", "min", "max")
 
 
 class Operations:
@@ -211,7 +212,7 @@ class Operations:
         axis = blocks.integer(0, len(one.shape) - 1)
         op = blocks.pick("sum", "max", "min", "xor_sum", "reduce_or", "argmax", "argmin", "reduce")
         axis = -1 if op not in {"argmax", "argmin"} and blocks.pick(False, False, True) else axis
-        combines = ("add", "min", "max") if one.dtype in FLOATS else COMBINES[:-2]
+        combines = ("add", "min", "max") if one.dtype in FLOATS else _IN_ANY_ORDER
         combine = blocks.pick(*combines) if op == "reduce" else "add"
         blocks.op(op, a, axis=axis, flag=blocks.pick(False, True), combine=combine)
 
@@ -222,7 +223,7 @@ class Operations:
             return
         one = blocks.value(a)
         op = blocks.pick("cumsum", "cumprod", "associative_scan")
-        combines = ("add", "min", "max", "left", "right") if one.dtype in FLOATS else COMBINES
+        combines = ("add", "min", "max", "left", "right") if one.dtype in FLOATS else (*_IN_ANY_ORDER, "left", "right")
         combine = blocks.pick(*combines) if op == "associative_scan" else "add"
         axis = blocks.integer(0, len(one.shape) - 1)
         blocks.op(op, a, axis=axis, flag=blocks.pick(False, True), combine=combine)

@@ -9,6 +9,8 @@ from mhc.programs.triton.values import Value, value
 from mhc.strategies.programs.triton_blocks import ITERATIONS
 from mhc.strategies.programs.triton_corners import Corners
 
+_SHIFTS = (-1, -3, (1 << 31) - 2, 1 << 33, -(1 << 31) - 2)
+"""What all indices of a loop are moved by, now and then."""
 _INPUTS = 5
 """A loop whose bound is loaded adds an input, up to so many."""
 
@@ -24,8 +26,8 @@ class Statements(Corners):
         """
         kinds = self.kinds()
         if depth < 2:
-            kinds += [lambda: self._loop(depth), lambda: self._branch(depth)]
-        if depth == 0 and self._blocks.pick(False, False, False, True):
+            kinds += [*[lambda: self._loop(depth)] * 3, lambda: self._branch(depth)]
+        if depth == 0:
             kinds += [self._products]
         self._blocks.pick(*kinds)()
 
@@ -41,24 +43,29 @@ class Statements(Corners):
         if not starts:
             return
         begin, end, step = self._range()
-        kind = blocks.pick("range", "tl.range", "tl.static_range")
+        shift = blocks.pick(*[0] * 9, *_SHIFTS)
+        wide = abs(shift) > ITERATIONS or blocks.pick(*[False] * 11, True)
+        dtype = "int64" if wide else "int32"
+        kind = blocks.pick("range", "tl.range", "tl.range", "tl.static_range")
         stages = blocks.pick(0, 2, 3, 4) if kind == "tl.range" else 0
         bound = None
         if kind != "tl.static_range" and len(blocks.inputs_so_far()) < _INPUTS and blocks.pick(False, False, True):
-            bound = self._bound(end)
+            bound = self._bound(end + shift, dtype)
         var, names = blocks.name(), [blocks.name() for _ in starts]
-        first = value("int32", np.int32(begin))
+        first = value(dtype, np.dtype(dtype).type(begin + shift))
         kept = blocks.enter({var: first, **dict(zip(names, starts, strict=True))})
         before = set(blocks.pool)
-        self._in_loop(var)
+        number = self._number_of(var, shift, dtype)
+        self._in_loop(number)
         for _ in range(blocks.integer(0, 3)):
             self.statement(depth + 1)
-        self._store(depth, before, var, max(begin, *range(begin, end, step), 0) + 1)
+        self._store(depth, before, number, max(begin, *range(begin, end, step), 0) + 1)
         carried = tuple(self._pass_on(name, start, before) for name, start in zip(names, starts, strict=True))
         body = blocks.leave(kept)
         if not body:
             return
-        loop = For(var, end, body, begin=begin, step=step, carried=carried, kind=kind, stages=stages, bound=bound)
+        begin, end = begin + shift, end + shift
+        loop = For(var, end, body, begin=begin, step=step, carried=carried, kind=kind, stages=stages, bound=bound, wide=wide)
         if blocks.add(loop):
             blocks.pool += names
 
@@ -73,11 +80,18 @@ class Statements(Corners):
             return min(end - 1, ITERATIONS - 1), 0, -step
         return begin, end, step
 
-    def _bound(self, end: int) -> str | None:
+    def _bound(self, end: int, dtype: str) -> str | None:
         """Return a number that Triton does not know when it compiles."""
         blocks = self._blocks
-        name = blocks.input("int32", 1, end, end)
+        name = blocks.input(dtype, 1, end, end)
         return blocks.load_one(name)
+
+    def _number_of(self, var: str, shift: int, dtype: str) -> str:
+        """Return the index of a loop as an int32, without what moves all of them."""
+        blocks = self._blocks
+        if shift:
+            var = blocks.must("sub", var, blocks.full(None, shift, dtype))
+        return var if dtype == "int32" else blocks.must("cast", var, dtype="int32")
 
     def _in_loop(self, var: str) -> None:
         """Load a block of an input that is another one in every iteration."""
@@ -167,6 +181,14 @@ class Statements(Corners):
             blocks.pool += [more, name]
 
     def _tile(self, buffer: str, shape: tuple[int, int], var: str) -> str:
+        """Load a matrix, sometimes as its transpose."""
+        blocks = self._blocks
+        if blocks.pick(False, True):
+            turned = self._tile_of(buffer, (shape[1], shape[0]), var)
+            return blocks.must("permute", turned, axes=(1, 0))
+        return self._tile_of(buffer, shape, var)
+
+    def _tile_of(self, buffer: str, shape: tuple[int, int], var: str) -> str:
         blocks = self._blocks
         size = math.prod(shape)
         stride = blocks.must("mul", var, blocks.full(None, size * math.prod(blocks.grid)))

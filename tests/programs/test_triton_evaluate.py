@@ -22,7 +22,7 @@ from mhc.programs.triton.grammar import (
     TritonProgram,
 )
 from mhc.programs.triton.operations import TABLE
-from mhc.programs.triton.reductions import COMBINE, COMBINE_TEXT
+from mhc.programs.triton.reductions import COMBINE, COMBINE_PAIRS, COMBINE_TEXT, PAIRS_TEXT
 
 I4 = Op("i0", "arange", shape=(4,))
 
@@ -344,4 +344,64 @@ def test_two_blocks_may_not_store_different_values() -> None:
 
 def test_every_operation_of_the_grammar_has_a_meaning() -> None:
     assert set(TABLE) | {"program_id", "num_programs"} == set(OPERATIONS)
-    assert set(COMBINE) == set(COMBINE_TEXT) == set(COMBINES)
+    assert {*COMBINE, *COMBINE_PAIRS} == {*COMBINE_TEXT, *PAIRS_TEXT} == set(COMBINES)
+
+
+@pytest.mark.parametrize(
+    ("op", "combine", "which", "flag", "wanted"),
+    [
+        ("reduce", "largest", 0, True, [9]),
+        ("reduce", "largest", 1, True, [1]),
+        ("reduce", "each", 0, True, [20]),
+        ("reduce", "each", 1, True, [3]),
+        ("associative_scan", "linear", 0, False, [2, 18, 0, 0]),
+        ("associative_scan", "linear", 1, False, [0, 1, 2, 21]),
+        ("associative_scan", "linear", 1, True, [38, 19, 2, 3]),
+    ],
+)
+def test_pairs_are_combined(op: str, combine: str, which: int, flag: bool, wanted: list[int]) -> None:
+    node = Op("v9", op, ("v1", "i1"), flag=flag, combine=combine, value=which)
+    assert result([2, 9, 0, 9], "int32", node, size=len(wanted)) == wanted
+
+
+@pytest.mark.parametrize(("op", "combine"), [("reduce", "linear"), ("reduce", "add"), ("associative_scan", "left")])
+def test_pairs_are_not_combined_in_any_other_way(op: str, combine: str) -> None:
+    with pytest.raises(Invalid, match=r"two operands|order"):
+        result([2, 9, 0, 9], "int32", Op("v9", op, ("v1", "i1"), combine=combine))
+
+
+UPDATED = Buffer("u", 4, least=5, most=5, written=True, updated=True)
+
+
+def test_elements_are_changed_in_place_in_every_iteration() -> None:
+    body = (Load("v1", "u", "i0"), Op("v2", "add", ("v1", "v0")), Store("u", "i0", "v2"))
+    program = TritonProgram(buffers=(UPDATED,), body=(I4, For("v0", 4, body)))
+    assert evaluate(program)["u"].tolist() == [11] * 4
+
+
+@pytest.mark.parametrize("first", [Load("v1", "u", "i0"), Store("u", "i0", "i0")])
+def test_two_blocks_may_not_have_one_element_that_is_updated(first: Statement) -> None:
+    body = (Op("i0", "program_id"), first, Op("v3", "full", value=1), Load("v2", "u", "v3"))
+    with pytest.raises(Invalid, match="two blocks"):
+        evaluate(TritonProgram(buffers=(UPDATED,), grid=(2,), body=body))
+
+
+def test_an_output_that_is_not_updated_is_not_loaded() -> None:
+    with pytest.raises(Invalid, match="an output"):
+        evaluate(TritonProgram(buffers=(Buffer("y", 4, written=True),), body=(I4, Load("v1", "y", "i0"))))
+
+
+@pytest.mark.parametrize("begin", [-2, 2**33, -(2**31) - 1])
+def test_a_loop_begins_below_0_or_far_from_it(begin: int) -> None:
+    wide = abs(begin) > 2**30
+    dtype = "int64" if wide else "int32"
+    body = (Op("v1", "sub", ("v0", "i1")), Store("y", "v1", "v0"))
+    loop = For("v0", begin + 3, body, begin=begin, step=2, wide=wide)
+    program = TritonProgram(buffers=(Buffer("y", 3, dtype, written=True),), body=(full("i1", begin, dtype), loop))
+    assert evaluate(program)["y"].tolist()[::2] == [begin, begin + 2]
+
+
+def test_a_loop_does_not_leave_its_dtype() -> None:
+    loop = For("v0", 2**31 + 2, (Op("v1", "full"),), begin=2**31)
+    with pytest.raises(Invalid, match="in int32"):
+        evaluate(TritonProgram(buffers=(Buffer("y", 3, written=True),), body=(loop,)))

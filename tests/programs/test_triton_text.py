@@ -146,3 +146,35 @@ def test_an_atomic_operation_and_an_index_of_groups_have_this_text() -> None:
     assert "    v2 = tl.atomic_add(y + v1, v0)" in lines
     assert signature(program) == "atomic_add and what was there, swizzle2d"
     assert TritonProgram.from_json(program.json) == program
+
+
+def test_pairs_a_buffer_that_is_updated_and_a_loop_far_from_0_have_this_text() -> None:
+    largest = Op("v1", "reduce", ("v0", "v0"), axis=0, combine="largest", value=1, flag=True)
+    change = (Load("v3", "u", "v0"), Op("v4", "add", ("v3", "v1")), Store("u", "v0", "v4"))
+    body = (Op("v0", "arange", shape=(4,)), largest, For("v2", 2**33 + 2, change, begin=2**33, wide=True))
+    program = TritonProgram(buffers=(Buffer("u", 4, most=9, written=True, updated=True),), body=body)
+    assert (
+        render(program)
+        == """\
+@triton.jit
+def largest_(a, b, c, d):
+    left = (a > c) | ((a == c) & (b < d))
+    return tl.where(left, a, c), tl.where(left, b, d)
+
+
+@triton.jit
+def f(u):
+    v0 = tl.arange(0, 4)
+    v1 = tl.reduce((v0, v0), axis=0, combine_fn=largest_, keep_dims=True)[1]
+    for v2_ in range(8589934592, 8589934594, 1):
+        v2 = tl.full([], v2_, tl.int64)
+        tl.debug_barrier()
+        v3 = tl.load(u + v0)
+        v4 = v3 + v1
+        tl.debug_barrier()
+        tl.store(u + v0, v4)
+# f[(1,)](..., num_warps=4, num_stages=3)
+"""
+    )
+    assert signature(program) == "a load of what was stored, add, for range far from 0 that stores, reduce by largest"
+    assert TritonProgram.from_json(program.json) == program

@@ -78,6 +78,11 @@ def test_loops_end_before_their_end_run_backwards_or_not_at_all(programs: list[T
     assert {"loop: with a rest", "loop: without an iteration", "loop: backwards"} <= labels
 
 
+def test_pairs_elements_in_place_and_loops_far_from_0_are_drawn(programs: list[TritonProgram]) -> None:
+    labels = Counter(label for one in programs for label in features(one))
+    assert min(labels[one] for one in ("operation: of pairs", "buffer: updated", "loop: int64")) > 4
+
+
 def test_loops_and_branches_store_in_their_bodies(programs: list[TritonProgram]) -> None:
     assert {"store: in for", "store: in if"} <= {label for one in programs for label in features(one)}
 

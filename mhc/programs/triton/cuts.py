@@ -1,7 +1,7 @@
 """The big steps of the minimiser of Triton programs: a program that stores an earlier value, or loads it."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 import numpy as np
 from msgspec.structs import replace
@@ -41,23 +41,23 @@ def _stored(program: TritonProgram, body: Body, name: str, one: Value) -> Iterat
         widened = next(fresh)
         body, name, one = (*body, Op(widened, "cast", (name,))), widened, Value("int32", one.data.astype(np.int32))
     indices, index = _indices(fresh, one.shape)
-    inputs = tuple(buffer for buffer in program.buffers if not buffer.written)
+    inputs = tuple(buffer for buffer in program.buffers if not buffer.written or buffer.updated)
     output = Buffer("y", max(1, one.data.size), one.dtype, written=True)
-    body = _without_stores(body)
+    body = _without_stores(body, {buffer.name for buffer in inputs})
     yield replace(program, grid=(1,), buffers=(*inputs, output), body=(*body, *indices, Store("y", index, name)))
     if program.grid != (1,):
         yield replace(program, buffers=(*inputs, output), body=(*body, *indices, Store("y", index, name)))
 
 
-def _without_stores(body: Body) -> Body:
-    """Return the statements that write nothing."""
+def _without_stores(body: Body, updated: Container[str]) -> Body:
+    """Return the statements that write nothing but to buffers that are updated."""
     kept: list[Statement] = []
     for one in body:
         if isinstance(one, (For, If)):
-            inner = _without_stores(one.body)
+            inner = _without_stores(one.body, updated)
             if inner:
                 kept.append(replace(one, body=inner))
-        elif not isinstance(one, (Store, Atomic)):
+        elif not isinstance(one, (Store, Atomic)) or one.buffer in updated:
             kept.append(one)
     return tuple(kept)
 

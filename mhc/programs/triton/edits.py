@@ -30,7 +30,7 @@ def rank(program: TritonProgram) -> tuple[Any, ...]:
         sum(one.size for one in program.buffers),
         sum(size for one in ops for size in one.shape) + sum(len(one.shape) for one in ops),
         sum(one.dtype != "int32" for one in program.buffers) + sum(one.dtype != "int32" for one in ops),
-        sum(_KINDS[one.kind] + one.begin + abs(one.step) + 9 * (one.step < 0) + one.end + one.stages for one in loops),
+        sum(_loop_rank(one) for one in loops),
         (program.num_warps != 4, program.num_stages != 3, program.num_warps, program.num_stages),
         sum(one.offset for one in program.buffers),
         sum(one.flag + abs(one.axis) + (one.combine != "add") for one in ops),
@@ -39,6 +39,11 @@ def rank(program: TritonProgram) -> tuple[Any, ...]:
         sum(abs(one.least) + abs(one.most) for one in program.buffers),
         program.seed,
     )
+
+
+def _loop_rank(one: For) -> int:
+    ends = abs(one.begin) + (one.begin < 0) + abs(one.end)
+    return _KINDS[one.kind] + ends + abs(one.step) + 9 * (one.step < 0) + one.stages + one.wide
 
 
 def tidy(program: TritonProgram) -> TritonProgram:
@@ -110,7 +115,7 @@ def statements(program: TritonProgram) -> Iterator[TritonProgram]:
             yield (), starts
             iterations = (node.indices or range(node.begin, node.begin + 1)) if isinstance(node, For) else (0,)
             for at in dict.fromkeys((iterations[0], iterations[-1])):
-                index: Body = (Op(node.var, "full", value=at),) if isinstance(node, For) else ()
+                index: Body = (Op(node.var, "full", dtype=node.dtype, value=at),) if isinstance(node, For) else ()
                 inside = tuple(renamed(one, starts) for one in node.body)
                 yield (*index, *inside), {one.name: starts.get(one.after, one.after) for one in node.carried}
             for one in node.carried:
@@ -180,6 +185,9 @@ def sizes(program: TritonProgram) -> Iterator[TritonProgram]:
             plainer: tuple[dict[str, Any], ...] = (
                 *fewer,
                 {"begin": node.end, "end": node.begin, "step": abs(node.step)} if node.step < 0 else {},
+                {"begin": 0, "end": node.end - node.begin, "bound": None},
+                {"begin": 0, "end": node.end - node.begin, "bound": None, "wide": False},
+                {"wide": False, "bound": None},
                 {"end": node.begin},
                 {"end": node.end - 1},
                 {"begin": node.begin - 1},
@@ -228,7 +236,11 @@ def values(program: TritonProgram) -> Iterator[TritonProgram]:
         if one.dtype != "int32":
             yield _with_buffer(program, number, dtype="int32")
         for least, most in ((0, 9), (0, 1), (0, one.most), (max(one.least, -9), min(one.most, 9))):
-            if not one.written and least <= most and abs(least) + abs(most) < abs(one.least) + abs(one.most):
+            if (
+                (not one.written or one.updated)
+                and least <= most
+                and abs(least) + abs(most) < abs(one.least) + abs(one.most)
+            ):
                 yield _with_buffer(program, number, least=least, most=most)
     if program.seed:
         yield replace(program, seed=0)

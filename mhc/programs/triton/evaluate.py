@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from mhc.programs.arithmetic import Invalid
-from mhc.programs.grammar import INTEGERS
+from mhc.programs.grammar import INTEGERS, range_of
 from mhc.programs.triton.grammar import FLOATS, Atomic, Buffer, Carry, For, If, Load, Op, Statement, Store, TritonProgram
 from mhc.programs.triton.operations import TABLE
 from mhc.programs.triton.values import NUMPY, Array, Value, require, value
@@ -17,6 +17,7 @@ from mhc.programs.triton.values import NUMPY, Array, Value, require, value
 POISON = 0x5A
 """The byte of which all elements of an output consist before the program runs."""
 _STEPS = 4000
+_ITERATIONS = 64
 _ATOMIC = {
     "add": np.add,
     "max": np.maximum,
@@ -37,7 +38,7 @@ def _before(one: Buffer, seed: Sequence[int]) -> Array:
     dtype = np.dtype(one.dtype)
     if one.zeroed:
         return np.zeros(one.size, dtype=dtype)
-    if one.written:
+    if one.written and not one.updated:
         return np.full(one.size * dtype.itemsize, POISON, dtype=np.uint8).view(dtype)
     require(one.least <= one.most, f"{one.name}: no value from {one.least} to {one.most}")
     drawn = np.dtype(np.uint64 if one.dtype == "uint64" and one.most >= 2**63 else np.int64)
@@ -78,6 +79,7 @@ class Machine:
         self.memory = {name: array.copy() for name, array in given.items()}
         self._stored = {one.name: np.zeros(one.size, dtype=bool) for one in self._buffers.values()}
         self._atomics: dict[str, tuple[str, bool]] = {}
+        self._owners = {one.name: np.full(one.size, -1) for one in self._buffers.values() if one.updated}
         self._indices = list(np.ndindex(*self._grid))
         self.blocks: list[_Env] = [{} for _ in self._indices]
         self.seen: _Env = {}
@@ -85,12 +87,21 @@ class Machine:
 
     def snapshot(self) -> Any:
         """Return what `restore` needs to undo statements, beside `blocks`."""
-        copied = ({name: one.copy() for name, one in both.items()} for both in (self.memory, self._stored))
+        copied = ({name: one.copy() for name, one in all_.items()} for all_ in (self.memory, self._stored, self._owners))
         return *copied, dict(self._atomics), self._steps
 
     def restore(self, snapshot: Any) -> None:
         """Undo what was run since `snapshot`."""
-        self.memory, self._stored, self._atomics, self._steps = snapshot
+        self.memory, self._stored, self._owners, self._atomics, self._steps = snapshot
+
+    def updated(self) -> dict[str, tuple[Array, Array]]:
+        """Return what the buffers that are updated hold, and which block has which element, by name."""
+        return {name: (self.memory[name].copy(), owners.copy()) for name, owners in self._owners.items()}
+
+    def go_on(self, updated: Mapping[str, tuple[Array, Array]]) -> None:
+        """Let buffers hold what `updated` returned."""
+        for name, (elements, owners) in updated.items():
+            self.memory[name], self._owners[name] = elements, owners
 
     def run(self, body: Sequence[Statement]) -> None:
         """Run statements in every block; raises `Invalid`."""
@@ -118,9 +129,9 @@ class Machine:
                     raise Invalid(f"{node.op} of {len(operands)} operands") from None
                 self._set(env, node.name, result)
             case Load():
-                self._set(env, node.name, self._load(node, env))
+                self._set(env, node.name, self._load(node, env, block))
             case Store():
-                self._store(node, env)
+                self._store(node, env, block)
             case Atomic():
                 self._atomic(node, env)
             case For():
@@ -137,9 +148,9 @@ class Machine:
         Args:
             names: what is set in it first. dry: nothing of it counts; it must have a meaning all the same.
         """
-        kept = self.memory, self._stored
+        kept = self.memory, self._stored, self._owners
         if dry:
-            self.memory, self._stored = ({name: one.copy() for name, one in both.items()} for both in kept)
+            self.memory, self._stored, self._owners = ({name: one.copy() for name, one in all_.items()} for all_ in kept)
         inner = dict(env)
         for name, one in names.items():
             self._set(inner, name, one)
@@ -150,7 +161,7 @@ class Machine:
             require(old.dtype == new.dtype and old.shape == new.shape, f"{carry.name} changes its dtype or shape")
             if not dry:
                 env[carry.name] = new
-        self.memory, self._stored = kept
+        self.memory, self._stored, self._owners = kept
 
     def _set(self, env: _Env, name: str, result: Value) -> None:
         require(name not in env and name not in self._buffers, f"{name} is set twice")
@@ -164,15 +175,17 @@ class Machine:
         end = node.end
         if node.bound is not None:
             bound = _get(env, node.bound)
-            require(bound.dtype == "int32" and not bound.shape and node.kind != "tl.static_range", "a bound of a loop")
+            require(bound.dtype == node.dtype and not bound.shape and node.kind != "tl.static_range", "a bound of a loop")
             end = int(bound.data)
-            require(0 <= end <= 64, f"a loop up to {end}")
         require(node.stages == 0 or node.kind == "tl.range", f"stages of {node.kind}")
         indices = range(node.begin, end, node.step or 1)
         require(node.body and node.step, "a loop without a body or a step")
+        least, most = range_of(node.dtype)
+        require(all(least <= one <= most for one in (node.begin, end)), f"a loop over {indices} in {node.dtype}")
+        require(len(indices) <= _ITERATIONS, f"{len(indices)} iterations")
         self._start(node.carried, env)
         for index in indices or [node.begin]:
-            self._inside(node, env, block, {node.var: value("int32", np.int32(index))}, dry=not indices)
+            self._inside(node, env, block, {node.var: value(node.dtype, NUMPY[node.dtype].type(index))}, dry=not indices)
 
     def _places(self, node: Load | Store | Atomic, env: _Env, shape: tuple[int, ...] | None) -> tuple[Array, Array]:
         """Return the indices and the mask, of one shape."""
@@ -193,10 +206,18 @@ class Machine:
         require((inside | ~mask).all(), f"{node.buffer} has no such element")
         return np.where(mask, places, 0), np.asarray(mask)
 
-    def _load(self, node: Load, env: _Env) -> Value:
+    def _own(self, buffer: Buffer, places: Array, mask: Array, block: int) -> None:
+        """Let a block have elements, which no other one has."""
+        owners, at = self._owners[buffer.name], places[mask].reshape(-1)
+        require(np.isin(owners[at], (-1, block)).all(), f"two blocks with one element of {buffer.name}")
+        owners[at] = block
+
+    def _load(self, node: Load, env: _Env, block: int) -> Value:
         places, mask = self._places(node, env, None)
         buffer = self._buffers[node.buffer]
-        require(not buffer.written, f"{node.buffer} is an output")
+        require(not buffer.written or buffer.updated, f"{node.buffer} is an output")
+        if buffer.updated:
+            self._own(buffer, places, mask, block)
         require((node.mask is None) == (node.other is None), "a mask without what is loaded elsewhere")
         found = self.memory[node.buffer][places].astype(NUMPY[buffer.dtype])
         if node.other is not None:
@@ -212,12 +233,14 @@ class Machine:
         require(buffer.written and buffer.dtype == new.dtype, f"a store of {new.dtype} to {node.buffer}")
         return new, places, mask
 
-    def _store(self, node: Store, env: _Env) -> None:
+    def _store(self, node: Store, env: _Env, block: int) -> None:
         new, places, mask = self._target(node, env)
         memory, stored = self.memory[node.buffer], self._stored[node.buffer]
         require(not self._buffers[node.buffer].zeroed, f"{node.buffer} is for atomic operations")
         at, elements = places[mask].reshape(-1), new.data[mask].astype(memory.dtype).reshape(-1)
-        before = stored[at]
+        if self._buffers[node.buffer].updated:
+            self._own(self._buffers[node.buffer], places, mask, block)
+        before = stored[at] & (not self._buffers[node.buffer].updated)
         require((memory[at][before] == elements[before]).all(), f"two values for one element of {node.buffer}")
         memory[at] = elements
         require((memory[at] == elements).all(), f"two values for one element of {node.buffer}")

@@ -16,6 +16,7 @@ from mhc.programs.grammar import INTEGERS
 FLOATS = ("float16", "float32", "float64")
 DTYPES = (*INTEGERS, *FLOATS, "bool")
 VERSION = 1
+FAR = 1 << 40
 
 BINARY = ("add", "sub", "mul", "floordiv", "mod", "and", "or", "xor", "shl", "shr", "minimum", "maximum", "umulhi")
 COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
@@ -28,8 +29,11 @@ REDUCTIONS = ("sum", "max", "min", "xor_sum", "reduce_or", "argmax", "argmin", "
 SCANS = ("cumsum", "cumprod", "associative_scan")
 ORDERS = ("sort", "topk", "gather", "histogram", "dot")
 OPERATIONS = (*BINARY, *COMPARISONS, *UNARY, *TERNARY, *PLACES, *SOURCES, *SHAPES, *REDUCTIONS, *SCANS, *ORDERS)
-COMBINES = ("add", "mul", "and", "or", "xor", "min", "max", "left", "right")
-"""What `tl.reduce` and `tl.associative_scan` combine two elements with; the last two, `a` and `b`, in a scan only."""
+PAIRS = ("each", "largest", "linear")
+"""What they combine two pairs of elements with: each by itself, the larger first element, two steps `x * a + b`; the last in
+a scan only."""
+COMBINES = ("add", "mul", "and", "or", "xor", "min", "max", "left", "right", *PAIRS)
+"""What `tl.reduce` and `tl.associative_scan` combine two elements with; `left` and `right`, `a` and `b`, in a scan only."""
 
 Name = Annotated[str, Meta(pattern=r"^[a-z][0-9]{0,3}$")]
 Dtype = Annotated[str, Meta(pattern=f"^({'|'.join(DTYPES)})$")]
@@ -51,7 +55,8 @@ class Op(_Node, frozen=True, tag="op"):
             rows, columns and rows of a group, for `swizzle2d`.
         axis: -1 for all of them; 1 where a number is the left operand. axes: the order of `permute`.
         value: of `full`; the Python number that is an operand; where `arange` begins; which half of `split`; the axis of the
-            grid; k of `topk`; the bins of `histogram`; 0 for the row and 1 for the column of `swizzle2d`.
+            grid; k of `topk`; the bins of `histogram`; 0 for the row and 1 for the column of `swizzle2d`; which of
+            two results, where pairs are combined.
         flag: the axis is kept (reductions), from the end (scans), descending (sort), with TF32 (dot), written as
             an index (expand_dims), with a Python number (of two operands).
         combine: of `reduce` and `associative_scan`.
@@ -70,7 +75,7 @@ class Op(_Node, frozen=True, tag="op"):
 
 
 class Load(_Node, frozen=True, tag="load"):
-    """Elements of an input at indices; where a mask is given and does not hold, those of `other`."""
+    """Elements of an input or of an updated buffer at indices; where a mask is given and does not hold, those of `other`."""
 
     name: Name
     buffer: Name
@@ -118,18 +123,25 @@ class For(_Node, frozen=True, tag="for"):
 
     Attributes:
         kind: `range`, `tl.range`, which is pipelined, or `tl.static_range`, which is unrolled.
-        bound: an int32 of one element, loaded from memory, in the place of `end`; the loop is then not known ahead.
+        bound: an integer of one element, loaded from memory, in the place of `end`; the loop is then not known ahead.
+        wide: the index and the bound are int64, else int32.
     """
 
     var: Name
-    end: Annotated[int, Meta(ge=0, le=64)]
+    end: Annotated[int, Meta(ge=-FAR, le=FAR)]
     body: tuple["Statement", ...]
-    begin: Annotated[int, Meta(ge=0, le=64)] = 0
+    begin: Annotated[int, Meta(ge=-FAR, le=FAR)] = 0
     step: Annotated[int, Meta(ge=-4, le=8)] = 1
     carried: tuple[Carry, ...] = ()
     kind: Literal["range", "tl.range", "tl.static_range"] = "range"
     stages: Annotated[int, Meta(ge=0, le=8)] = 0
     bound: Name | None = None
+    wide: bool = False
+
+    @property
+    def dtype(self) -> str:
+        """Return the dtype of its index."""
+        return "int64" if self.wide else "int32"
 
     @property
     def indices(self) -> range:
@@ -153,6 +165,8 @@ class Buffer(_Node, frozen=True):
 
     Attributes:
         least, most: values of an input lie in between. zeroed: an output that is 0 before the program runs.
+        updated: an output that holds such values before the program runs, and that is loaded too; each block has elements of
+            its own.
         offset: elements by which it begins behind an address that is a multiple of 16 bytes.
     """
 
@@ -163,6 +177,7 @@ class Buffer(_Node, frozen=True):
     most: int = 0
     written: bool = False
     zeroed: bool = False
+    updated: bool = False
     offset: Annotated[int, Meta(ge=0, le=16)] = 0
 
 

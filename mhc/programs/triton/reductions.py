@@ -36,7 +36,25 @@ COMBINE_TEXT: Mapping[str, str] = MappingProxyType(
         "right": "b",
     }
 )
+COMBINE_PAIRS: Mapping[str, Callable[..., tuple[Array, Array]]] = MappingProxyType(
+    {
+        "each": lambda a, b, c, d: (a + c, np.maximum(b, d)),
+        "largest": lambda a, b, c, d: _chosen((a > c) | ((a == c) & (b < d)), (a, b), (c, d)),
+        "linear": lambda a, b, c, d: (a * c, b * c + d),
+    }
+)
+PAIRS_TEXT: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "each": ("return a + c, tl.maximum(b, d)",),
+        "largest": ("left = (a > c) | ((a == c) & (b < d))", "return tl.where(left, a, c), tl.where(left, b, d)"),
+        "linear": ("return a * c, b * c + d",),
+    }
+)
 _BITS = ("and", "or", "xor")
+
+
+def _chosen(left: Array, one: tuple[Array, Array], other: tuple[Array, Array]) -> tuple[Array, Array]:
+    return np.where(left, one[0], other[0]), np.where(left, one[1], other[1])
 
 
 def _checked(node: Op, a: Value, combine: str) -> None:
@@ -60,6 +78,36 @@ def _reduced(node: Op, a: Value, combine: str) -> Value:
             result = COMBINE[combine](result, one)
         data = np.expand_dims(result, axis) if node.flag else result
     return value(a.dtype, np.asarray(data))
+
+
+def _pairs(node: Op, a: Value, b: Value) -> Value:
+    """Return one of the two results of a reduction or a scan of pairs."""
+    require(0 <= node.axis < len(a.shape) and a.shape == b.shape, f"axis {node.axis} of {a.shape} and {b.shape}")
+    require(node.combine in COMBINE_PAIRS and node.value in {0, 1}, f"two operands of {node.op} by {node.combine}")
+    require(node.op != "reduce" or node.combine != "linear", "a reduction that depends on the order")
+    whole = is_integer(a) and is_integer(b)
+    require(whole or (node.combine == "largest" and "bool" not in {a.dtype, b.dtype}), f"{a.dtype} and {b.dtype}")
+    require(node.combine != "linear" or a.dtype == b.dtype, f"{a.dtype} and {b.dtype}")
+    one, two = (np.moveaxis(each.data, node.axis, 0) for each in (a, b))
+    backwards = node.flag and node.op != "reduce"
+    pairs = list(zip(one, two, strict=True))[:: -1 if backwards else 1]
+    results = [pairs[0]]
+    for pair in pairs[1:]:
+        results.append(COMBINE_PAIRS[node.combine](*results[-1], *pair))
+    which = int(node.value)
+    if node.op == "reduce":
+        last = np.asarray(results[-1][which])
+        return value((a, b)[which].dtype, np.expand_dims(last, node.axis) if node.flag else last)
+    stacked = np.stack([one[which] for one in results[:: -1 if backwards else 1]])
+    return value((a, b)[which].dtype, np.ascontiguousarray(np.moveaxis(stacked, 0, node.axis)))
+
+
+def _own_function(single: Callable[..., Value]) -> Callable[..., Value]:
+    def run(node: Op, a: Value, b: Value | None = None) -> Value:
+        require(b is not None or node.combine not in COMBINE_PAIRS, f"{node.combine} of single elements")
+        return single(node, a, node.combine) if b is None else _pairs(node, a, b)
+
+    return run
 
 
 def _sum(node: Op, a: Value) -> Value:
@@ -176,7 +224,10 @@ def _own(name: str, option: str) -> Callable[[Op], str]:
     kept = f", {option}=True"
 
     def text(node: Op) -> str:
-        return f"tl.{name}({node.args[0]}, {_axis_text(node)}, combine_fn={node.combine}_{kept if node.flag else ''})"
+        operands, which = node.args[0], ""
+        if len(node.args) > 1:
+            operands, which = f"({', '.join(node.args)})", f"[{node.value}]"
+        return f"tl.{name}({operands}, {_axis_text(node)}, combine_fn={node.combine}_{kept if node.flag else ''}){which}"
 
     return text
 
@@ -205,10 +256,10 @@ REDUCTIONS: Mapping[str, Operation] = MappingProxyType(
         "reduce_or": Operation(_by_bits("or"), _reduction("reduce_or")),
         "argmax": Operation(_arg(np.argmax), _reduction("argmax")),
         "argmin": Operation(_arg(np.argmin), _reduction("argmin")),
-        "reduce": Operation(lambda node, a: _reduced(node, a, node.combine), _own("reduce", "keep_dims")),
+        "reduce": Operation(_own_function(_reduced), _own("reduce", "keep_dims")),
         "cumsum": Operation(_cumsum, _scan("cumsum")),
         "cumprod": Operation(_cumprod, _scan("cumprod")),
-        "associative_scan": Operation(lambda node, a: _scanned(node, a, node.combine), _own("associative_scan", "reverse")),
+        "associative_scan": Operation(_own_function(_scanned), _own("associative_scan", "reverse")),
         "sort": Operation(_sort, _sort_text),
         "topk": Operation(_topk, lambda node: f"tl.topk({node.args[0]}, {node.value})"),
         "histogram": Operation(_histogram, _histogram_text),

@@ -1,10 +1,10 @@
 """The Triton source of a program: the text that is compiled is the text that a maintainer reads."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 
 from mhc.programs.triton.grammar import Atomic, Carry, For, If, Load, Op, Statement, Store, TritonProgram, walk
 from mhc.programs.triton.operations import TABLE
-from mhc.programs.triton.reductions import COMBINE_TEXT
+from mhc.programs.triton.reductions import COMBINE_TEXT, PAIRS_TEXT
 
 _INDENT = "    "
 
@@ -16,21 +16,26 @@ def render(program: TritonProgram) -> str:
     )
     lines = []
     for name in own:
-        lines += ["@triton.jit", f"def {name}_(a, b):", f"{_INDENT}return {COMBINE_TEXT[name]}", "", ""]
+        text = PAIRS_TEXT.get(name) or (f"return {COMBINE_TEXT[name]}",)
+        operands = "a, b, c, d" if name in PAIRS_TEXT else "a, b"
+        lines += ["@triton.jit", f"def {name}_({operands}):", *(f"{_INDENT}{line}" for line in text), "", ""]
     lines += ["@triton.jit", f"def f({', '.join(one.name for one in program.buffers)}):"]
-    lines += _block(program.body, 1)
+    updated = {one.name for one in program.buffers if one.updated}
+    lines += _block(program.body, 1, updated)
     grid = f"({', '.join(map(str, program.grid))}{',' if len(program.grid) == 1 else ''})"
     lines.append(f"# f[{grid}](..., num_warps={program.num_warps}, num_stages={program.num_stages})")
     return "\n".join(lines) + "\n"
 
 
-def _block(body: Sequence[Statement], depth: int) -> Iterator[str]:
+def _block(body: Sequence[Statement], depth: int, updated: Container[str]) -> Iterator[str]:
     for one in body:
-        for line in _lines(one):
+        for line in _lines(one, updated):
             yield _INDENT * depth + line
 
 
-def _lines(node: Statement) -> Iterator[str]:
+def _lines(node: Statement, updated: Container[str]) -> Iterator[str]:
+    if isinstance(node, (Load, Store)) and node.buffer in updated:  # another thread may have had the element before
+        yield "tl.debug_barrier()"
     match node:
         case Op(op="program_id" | "num_programs"):
             yield f"{node.name} = tl.{node.op}({node.axis})"
@@ -49,16 +54,16 @@ def _lines(node: Statement) -> Iterator[str]:
             yield f"{name}tl.atomic_{node.op}({node.buffer} + {node.index}, {node.value}{more})"
         case For():
             yield from _starts(node.carried)
-            end = node.bound or node.end
+            end = node.end if node.bound is None else node.bound
             stages = f", num_stages={node.stages}" if node.stages else ""
             yield f"for {node.var}_ in {node.kind}({node.begin}, {end}, {node.step}{stages}):"
-            yield f"{_INDENT}{node.var} = tl.full([], {node.var}_, tl.int32)"
-            yield from _block(node.body, 1)
+            yield f"{_INDENT}{node.var} = tl.full([], {node.var}_, tl.{node.dtype})"
+            yield from _block(node.body, 1, updated)
             yield from _passed_on(node.carried)
         case If():
             yield from _starts(node.carried)
             yield f"if {node.condition}:"
-            yield from _block(node.body, 1)
+            yield from _block(node.body, 1, updated)
             yield from _passed_on(node.carried)
 
 

@@ -6,6 +6,7 @@ from mhc.programs.triton.cuts import seen
 from mhc.programs.triton.grammar import (
     BINARY,
     COMPARISONS,
+    PAIRS,
     REDUCTIONS,
     SCANS,
     SOURCES,
@@ -38,6 +39,8 @@ def _words(program: TritonProgram) -> set[str]:
         match node:
             case Op(op=op) if op not in SOURCES:
                 found.add(_word(node, [values.get(name) for name in node.args]))
+            case Load(buffer=name) if (loaded := program.buffer(name)) is not None and loaded.updated:
+                found.add("a load of what was stored")
             case Load(mask=str()):
                 found.add("masked load")
             case Store(mask=str()):
@@ -59,7 +62,7 @@ def _last(node: For) -> str:
     """Return in words how a loop ends, where that may be a bug of its own."""
     if node.bound is None and not node.indices:
         return " without an iteration"
-    backwards = " backwards" if node.step < 0 else ""
+    backwards = f"{' far from 0' if abs(node.begin) >= 1 << 30 else ''}{' backwards' if node.step < 0 else ''}"
     return f"{backwards} with a rest" if node.bound is None and (node.end - node.begin) % (node.step or 1) else backwards
 
 
@@ -102,7 +105,10 @@ def features(program: TritonProgram) -> frozenset[str]:
     labels |= {
         "index: None" for node in walk(program.body) if isinstance(node, Op) and node.flag and node.op == "expand_dims"
     }
+    labels |= {"operation: of pairs" for node in walk(program.body) if isinstance(node, Op) and node.combine in PAIRS}
+    labels |= {"buffer: updated" for one in program.buffers if one.updated}
     labels |= {f"loop: {node.kind}" for node in walk(program.body) if isinstance(node, For)}
+    labels |= {"loop: int64" for node in walk(program.body) if isinstance(node, For) and node.wide}
     labels |= {f"loop:{_last(node)}" for node in walk(program.body) if isinstance(node, For) and _last(node)}
     bodies = [node for node in walk(program.body) if isinstance(node, (For, If))]
     labels |= {f"store: in {type(node).__name__.lower()}" for node in bodies if _writes(node)}
