@@ -32,6 +32,7 @@ _REWORKED = (
     ("body",),
     ("set", "spread", "set", "get"),
     ("patched", "get"),
+    ("swap", "get"),
 )
 """Statements that set and read elements of one buffer, one after the other."""
 _AROUND = ("always", "or else", "always", "or else", "nested", "nested or else", "guarded", "guarded")
@@ -367,7 +368,9 @@ class _Builder:
             return self._kept(buffer, self._place(buffer, focus), focus)
         if how == "branch":
             return self._branch(buffer, focus, self._place(buffer, focus), otherwise=self._pick(True, False))
-        if how in {"body", "patched", "spread"}:
+        if how == "swap" and ("var" not in self._features.scopes or buffer.dtype == "bool"):
+            how = "patched"
+        if how in {"body", "patched", "spread", "swap"}:
             return self._sequence(buffer, focus, how)
         extents = [self._pick(3, 2, 4, 5) for _ in range(2 if how == "nest" else 1)]
         if how == "loop":  # often as many iterations as the loop before
@@ -395,7 +398,8 @@ class _Builder:
         """Draw a loop whose statements meet the same element in some iterations, by indices that are written differently.
 
         Args:
-            how: "body": several statements; "patched": two elements are set, and one is read; "spread": one is read.
+            how: "body": several statements; "patched": two elements are set, and one is read; "spread": one is read; "swap":
+                one is kept in a scalar, set, and put elsewhere.
         """
         before = dict(self._scope.variables)
         kind = self._pick("serial", *(one for one in self._features.loops if one in _PLAINLY))
@@ -406,7 +410,14 @@ class _Builder:
         places = (mine, *focus[1:]), focus, self._place(buffer, focus)
         body: list[Statement] = []
         kinds = ["set", "move", "set", "move", "branch"]
-        if how == "body":
+        if how == "swap":
+            one, two = self._pick(places[:2], places[1::-1])
+            name = f"v{len(self._buffers)}"
+            self._buffers.append(Buffer(name, (1,), buffer.dtype, scope="var"))
+            new = self._pick(grammar.Load(buffer.name, two), self._mark(buffer.dtype))
+            kept = Assign(name, grammar.Load(buffer.name, one)), Store(buffer.name, one, new)
+            body = [*kept, Store(buffer.name, self._pick(two, self._place(buffer, focus)), Var(name))]
+        elif how == "body":
             body = [self._one_of(buffer, focus, places, kinds, loop.var) for _ in range(self._pick(2, 3, 4))]
         else:
             one, two = self._pick(places[:2], places[1::-1])
