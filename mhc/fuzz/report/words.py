@@ -33,7 +33,7 @@ _STEPS = (1, 2, 3, 6, 12, 30, 60, 90, 180, 360, 720, 1440, 2880)
 def as_told(found: Finding) -> Finding:
     """Return a finding in the words that people read, which claim no more of it than is known.
 
-    What is wrong in a case that ran after another one may be wrong by itself. Until it is minimised, nobody has looked.
+    What is wrong in a case that ran after another one may be wrong by itself. Until it is minimised, that is not known.
     """
     seen = found.fingerprint
     if (seen.oracle, seen.symptom) != (sequence.NAME, sequence.OTHERS) or found.reduction is not None:
