@@ -257,7 +257,7 @@ def _validate_integers(recipe: Recipe, path: str, spec: TensorSpec, sizes: Mappi
     _require(recipe.scale == 1, f"{path}.scale", "1.0 (its values are integers)", recipe.scale)
     _require(recipe.rows == 0, f"{path}.rows", "0 (its values are integers)", recipe.rows)
     for at, (_, value) in enumerate(recipe.literals):
-        known = not ordered and (value in inside or value == spec.values.sentinel)
+        known = not ordered and spec.values.may_be(value, sizes)
         wanted = "left out (its values have an order)" if ordered else f"in {inside.start}..{inside.stop}"
         _require(known, f"{path}.literals[{at}]", wanted, value)
     if ordered:

@@ -69,6 +69,14 @@ class Values:
         """Return the values without the sentinel."""
         return range(expression.evaluate(self.least, sizes), expression.evaluate(self.end, sizes))
 
+    def may_be(self, value: float, sizes: Mapping[str, int]) -> bool:
+        """Return whether an element may have a value: the sentinel, or one of the range.
+
+        A range is compared with its ends: Python looks for a float among all of its values, one after the other.
+        """
+        inside = self.range(sizes)
+        return value == self.sentinel or (float(value).is_integer() and inside.start <= value < inside.stop)
+
 
 @dataclass(frozen=True)
 class TensorSpec:

@@ -159,6 +159,13 @@ def test_a_permutation_is_not_expanded_and_has_no_literals() -> None:
         with_tensor(case, "order", period=2)
 
 
+def test_a_wide_range_is_compared_with_its_ends() -> None:
+    """Python looks for a float among the values of a range, one after the other, and hears no Ctrl-C meanwhile."""
+    wide = Values(least="-2147483648", end="2147483648", sentinel=-(2**40))
+    possible = [-(2.0**31), 2.0**31 - 1, -(2.0**40)]
+    assert [one for one in (*possible, 2.0**31, 0.5, math.inf, math.nan) if wide.may_be(one, {})] == possible
+
+
 def test_a_literal_may_be_the_sentinel_and_unreached_memory_holds_no_index() -> None:
     case = with_tensor(default_case(operator="declared_loss", T=3, V=5), "target", literals=(((1,), -100.0),))
     inputs = materialise(with_tensor(case, "target", layout=Layout(step=2)))

@@ -253,8 +253,7 @@ def _possible(case: Case, name: str, values: Iterable[float]) -> list[float]:
     held = spec.values
     if held is None:
         return [value for value in values if spec.may_be(value)]
-    inside = held.range(case.sizes)
-    return [] if held.order else [value for value in values if value in inside]
+    return [] if held.order else [value for value in values if held.may_be(value, case.sizes)]
 
 
 def _places(shape: Index) -> list[Index]:
