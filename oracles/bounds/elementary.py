@@ -33,6 +33,7 @@ from mhc.oracles.bounds.rounding import (
     half_subnormal,
     magnitude,
     nan_to_inf,
+    of_quotient,
     scalar,
     unit_roundoff,
 )
@@ -209,7 +210,7 @@ def modulo(a: ErrorNumber, b: ErrorNumber, function: Callable[[Tensor, Tensor], 
     whole = torch.trunc if function is torch.fmod else torch.floor
     least = b.value.abs() - b.error
     spread = torch.where(least > 0, (a.error + ratio.abs() * b.error) / least, torch.inf)
-    spread = spread + 2 * unit_roundoff(a.dtype) * ratio.abs()
+    spread = spread + of_quotient(a.dtype) * unit_roundoff(a.dtype) * ratio.abs()
     sure = whole(ratio - spread) == whole(ratio + spread)
     moved = a.error + whole(ratio).abs() * b.error
     moved = torch.where(sure, moved, a.error + b.value.abs() + b.error)
@@ -291,13 +292,13 @@ def quotient(a: ErrorNumber, b: ErrorNumber) -> ErrorNumber:
 def _quotient(a: ErrorNumber, b: ErrorNumber) -> ErrorNumber:
     value = a.value / b.value
     if a.errorless and b.errorless:
-        return a._rounded(value, None, a.dtype, units=2.0, finite=a.finite and b.finite)
+        return a._rounded(value, None, a.dtype, units=of_quotient(a.dtype), finite=a.finite and b.finite)
     least = b.value.abs() - b.error
     moved = nan_to_inf((a.error + magnitude(value) * b.error) / least)
     moved = torch.where((a.error == 0) & (b.error == 0), 0.0, torch.where(least > 0, moved, torch.inf))
     certain = ~value.isfinite() & (a.error == 0) & (b.error == 0)
     moved = torch.where(certain, 0.0, torch.where(value.isfinite(), moved, torch.inf))
-    result = a._rounded(value, moved, a.dtype, units=2.0, finite=a.finite and b.finite)
+    result = a._rounded(value, moved, a.dtype, units=of_quotient(a.dtype), finite=a.finite and b.finite)
     return after_cancellation(result, a, b)
 
 

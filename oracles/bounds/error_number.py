@@ -52,6 +52,7 @@ from mhc.oracles.bounds.rounding import (
     half_subnormal,
     magnitude,
     nan_to_inf,
+    of_quotient,
     scalar,
     underflow,
     unit_roundoff,
@@ -318,7 +319,8 @@ class ErrorNumber:
     def __truediv__(self, other: float) -> "ErrorNumber":
         if _is_power_of_two(other):
             return self * (1 / other)
-        result = self._rounded(self.value / other, self.error / abs(other), self.dtype, units=2.0, finite=self.finite)
+        units = of_quotient(self.dtype)
+        result = self._rounded(self.value / other, self.error / abs(other), self.dtype, units=units, finite=self.finite)
         result.cancelled = self.cancelled
         return result
 

@@ -26,6 +26,12 @@ def unit_roundoff(dtype: torch.dtype) -> float:
 
 
 @cache
+def of_quotient(dtype: torch.dtype) -> float:
+    """Return the roundings of a quotient: of the inverse and of a product with it; of a GPU's division, of 2 ulp in float32."""
+    return 4.0 if dtype == torch.float32 else 2.0
+
+
+@cache
 def overflow_threshold(dtype: torch.dtype) -> float:
     """Return the smallest magnitude that rounds to infinity; infinity for float64, whose threshold is no float64."""
     info = torch.finfo(dtype)

@@ -57,8 +57,8 @@ RULES: dict[str, tuple[Callable[[Any, Any], Any], float, float]] = {
     "a * 7": (lambda a, b: a * 7, 21, 3.5 + U * 24.5),
     "a * 4": (lambda a, b: a * 4, 12, 2.0),
     "a / 4": (lambda a, b: a / 4, 0.75, 0.125),
-    "a / 7": (lambda a, b: a / 7, 3 / 7, 0.5 / 7 + 2 * U * 3.5 / 7),
-    "a / -7": (lambda a, b: a / -7, -3 / 7, 0.5 / 7 + 2 * U * 3.5 / 7),
+    "a / 7": (lambda a, b: a / 7, 3 / 7, 0.5 / 7 + 4 * U * 3.5 / 7),
+    "a / -7": (lambda a, b: a / -7, -3 / 7, 0.5 / 7 + 4 * U * 3.5 / 7),
     "a**2": (lambda a, b: a.square(), 9, 3.25 + U * 12.25),
     "a**1": (lambda a, b: a**1, 3, 0.5),
     "rsqrt": (lambda a, b: (a + 1).rsqrt(), 0.5, 0.0),  # below
@@ -113,7 +113,7 @@ def test_sums_and_matrix_products_have_lambda_roots_of_their_length(finite: bool
     assert close(terms.sum(-1).value, 3)
     assert close(terms.sum(-1).error, 0.6 + root * 7.6)
     mean = 0.6 + root * 7.6
-    assert close(terms.mean(-1).error, mean / 3 + 2 * U * (1 + mean / 3))
+    assert close(terms.mean(-1).error, mean / 3 + 4 * U * (1 + mean / 3))
     row, column = n([[1.0, -2.0, 4.0]], finite=finite), n([[3.0], [5.0], [7.0]], finite=finite)
     assert close((row @ column).value, [[21.0]])
     assert close((row @ column).error, [[root * 41]])
