@@ -27,7 +27,7 @@ def unit_roundoff(dtype: torch.dtype) -> float:
 
 @cache
 def of_quotient(dtype: torch.dtype) -> float:
-    """Return the roundings of a quotient: of the inverse and of a product with it; of a GPU's division, of 2 ulp in float32."""
+    """Return the roundings of a quotient: of an inverse and a product; in float32 of a division of 2 ulp, as on GPUs."""
     return 4.0 if dtype == torch.float32 else 2.0
 
 

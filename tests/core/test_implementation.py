@@ -336,7 +336,7 @@ def test_a_record_is_taken_up_to_its_limits_and_does_not_change() -> None:
     assert [None if one is None else one.reason for one, _, _ in refusals] == [
         None,
         "takes float64, not float32",
-        "runs on cuda, cpu, not on tpu",
+        "runs on cuda, cpu, not on tpu, by its devices",
     ]
     case = default_case(dtype="float64")
     for schedule_of, refused in (({"BLOCK": 32}, False), ({"BLOCK": 64}, True), ({"WARPS": 32}, True)):
