@@ -270,7 +270,7 @@ class Implementation:
         if case.operator != self.operator:
             return Refused(f"computes {self.operator}, not {case.operator}")
         if device not in self.devices:
-            return Refused(f"runs on {', '.join(self.devices)}, not on {device}, by its devices")
+            return Refused(f"runs on {', '.join(self.devices)}, not on {device}")
         if case.dtype not in self.dtypes:
             return Refused(f"takes {', '.join(self.dtypes)}, not {case.dtype}")
         for key, value in case.schedules.get(self.name, {}).items():

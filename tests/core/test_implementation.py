@@ -85,7 +85,7 @@ def test_refusals_give_their_reason(good_file: Path) -> None:
     reasons = {
         "n must be a power of two": (default_case(n=3), "cpu"),
         "takes bfloat16, float32, not float16": (default_case(dtype="float16"), "cpu"),
-        "runs on cpu, cuda, not on tpu, by its devices": (default_case(), "tpu"),
+        "runs on cpu, cuda, not on tpu": (default_case(), "tpu"),
     }
     for reason, (case, device) in reasons.items():
         refusal = implementation.refusal(case, device)
@@ -336,7 +336,7 @@ def test_a_record_is_taken_up_to_its_limits_and_does_not_change() -> None:
     assert [None if one is None else one.reason for one, _, _ in refusals] == [
         None,
         "takes float64, not float32",
-        "runs on cuda, cpu, not on tpu, by its devices",
+        "runs on cuda, cpu, not on tpu",
     ]
     case = default_case(dtype="float64")
     for schedule_of, refused in (({"BLOCK": 32}, False), ({"BLOCK": 64}, True), ({"WARPS": 32}, True)):

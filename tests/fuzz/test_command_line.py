@@ -15,6 +15,7 @@ from mhc.fuzz.check.check import check
 from mhc.fuzz.check.level import Level
 from mhc.fuzz.cli import run
 from mhc.fuzz.cli.main import main
+from mhc.fuzz.cli.options import elsewhere
 from mhc.fuzz.findings.finding import read_case, read_finding
 from mhc.fuzz.findings.fingerprint import Fingerprint
 from mhc.fuzz.findings.known_issues import KnownIssue
@@ -219,6 +220,12 @@ def test_a_pinned_schedule_that_is_refused_is_dropped_and_the_case_is_judged(fit
 OF_MHC_PRE = "tests/regressions/2177eb16.json"
 ON_TRITON = "tests/regressions/48ebb08c.json"
 INSTEAD = "; triton-interpreted is the same source and runs on cpu: give --impl triton-interpreted"
+
+
+def test_what_to_declare_for_another_device_is_said_of_a_kernel_that_was_brought() -> None:
+    brought = replace(load("manual"), devices=("cpu",), origin="mine.py:IMPL")
+    assert elsewhere(brought, "cuda") == '; where it does, name "cuda" in devices of its record'
+    assert "record" not in elsewhere(brought, "cpu") + elsewhere(load("manual"), "cuda")
 
 
 @pytest.mark.parametrize(

@@ -361,7 +361,7 @@ def test_a_pinned_mode_brings_its_own_tile(mode: str) -> None:
 def test_on_the_cpu_the_compiled_one_refuses() -> None:
     refusal = TRITON.refusal(scaled_case(), "cpu")
     assert refusal is not None
-    assert refusal.reason == "runs on cuda, not on cpu, by its devices"
+    assert refusal.reason == "runs on cuda, not on cpu"
 
 
 def test_without_its_variable_the_interpreted_one_refuses(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -134,7 +134,7 @@ def load_targets(specs: Sequence[str], device: str | None = None, *, here: bool 
 
 
 def elsewhere(implementation: Tested, device: str, option: str = "--impl") -> str:
-    """Return what a message adds about running the same source on another device; empty if there is no way."""
+    """Return what a message adds about another device: the same source that runs there, and what to declare; or nothing."""
     if isinstance(implementation, ProgramTarget):
         return ""
     source = implementation.forward, implementation.backward
@@ -146,6 +146,8 @@ def elsewhere(implementation: Tested, device: str, option: str = "--impl") -> st
     ]
     if device == "cpu" and "cuda" in implementation.devices and torch.cuda.is_available():
         hints.append("for the GPU give --device cuda")
+    if implementation.origin != "built in" and device not in implementation.devices:
+        hints.append(f'where it does, name "{device}" in devices of its record')
     return "".join(f"; {one}" for one in hints)
 
 
