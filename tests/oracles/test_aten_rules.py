@@ -516,6 +516,15 @@ def test_bounded_functions_move_by_no_more_than_their_range() -> None:
         assert error_of(limited(of(t(-3.0, 0.5), 0.25))).tolist() == [0.25, 0.25]
 
 
+def test_what_is_no_integer_of_a_dtype_is_undefined_as_one() -> None:
+    values = torch.tensor([torch.nan, torch.inf, 128.0, -129.0, 127.5, -128.9, 3.0])
+    (number,) = read(lambda x: x.to(torch.int8), [values], {}).outputs
+    assert number.unsure.tolist() == [True] * 4 + [False] * 3
+    assert number.value[4:].tolist() == [127, -128, 3]
+    (booleans,) = read(lambda x: x.bool(), [values], {}).outputs
+    assert booleans.tolist() == [True] * 7
+
+
 def test_a_quotient_has_its_bound_exactly() -> None:
     a, b = of(t(3.0), 0.5), of(t(-5.0), 0.25)
     moved = (0.5 + 0.6 * 0.25) / 4.75

@@ -255,13 +255,24 @@ def _to_copy(func: Any, a: Any, *, dtype: torch.dtype | None = None, **rest: Any
 
 
 def _truncated(a: ErrorNumber, dtype: torch.dtype) -> Any:
-    """Return integers, or booleans, of a number: unsure where its error reaches another one."""
+    """Return integers, or booleans, of a number: unsure where its error reaches another one, or where it is no integer.
+
+    What NaN, infinity and numbers beyond the dtype become as integers is undefined in C, and differs from device to device.
+    """
     value = a.value.to(dtype)
-    if a.errorless or not bool((a.error > 0).any()):
-        return value
-    ends = [end.trunc() if dtype != torch.bool else end.sign() for end in (a.value - a.error, a.value + a.error)]
-    unsure = (ends[0] != ends[1]) & (a.error > 0)
+    unsure = ~_held(a.value, dtype)
+    if not a.errorless and bool((a.error > 0).any()):
+        ends = [end.trunc() if dtype != torch.bool else end.sign() for end in (a.value - a.error, a.value + a.error)]
+        unsure |= (ends[0] != ends[1]) & (a.error > 0)
     return Mask(value, unsure, dtype) if bool(unsure.any()) else value
+
+
+def _held(value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return where a number without its fraction is one that the dtype has; all numbers are booleans."""
+    if dtype == torch.bool:
+        return torch.ones_like(value, dtype=torch.bool)
+    info, whole = torch.iinfo(dtype), value.trunc()
+    return (whole >= info.min) & (whole < float(info.max + 1))
 
 
 def _step(function: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[ErrorNumber], ErrorNumber]:
