@@ -340,7 +340,7 @@ def bounded(a: ErrorNumber, least: float | None, most: float | None) -> ErrorNum
 def larger(a: ErrorNumber, b: ErrorNumber, choose: Callable[[Tensor, Tensor], Tensor] = torch.maximum) -> ErrorNumber:
     """Return the elementwise maximum, or with `choose` the minimum: of the errors, the larger one that may be chosen."""
     value = choose(a.value, b.value)
-    near = (a.value - b.value).abs() <= a.error + b.error
+    near = ((a.value - b.value).abs() <= a.error + b.error) | a.error.isinf() | b.error.isinf()
     known = not (a.most is None and b.most is None)
     if known:
         near &= ~(most.below(a, b) | most.below(b, a))
@@ -355,7 +355,8 @@ def larger(a: ErrorNumber, b: ErrorNumber, choose: Callable[[Tensor, Tensor], Te
 @_changing
 def largest(a: ErrorNumber, dim: int) -> ErrorNumber:
     """Return the maximum over a dimension."""
-    certain = (a.value - a.error).amax(dim, keepdim=True)
+    least = torch.where(a.error.isinf(), -torch.inf, a.value - a.error)  # infinity with an infinite error may be NaN
+    certain = least.amax(dim, keepdim=True)
     reaches = a.value + a.error if a.most is None else most.most(a)
     error = torch.where(reaches >= certain, a.error, 0.0).amax(dim)
     result = type(a)(a.value.amax(dim), nan_to_inf(error), a.dtype)

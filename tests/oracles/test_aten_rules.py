@@ -525,6 +525,16 @@ def test_what_is_no_integer_of_a_dtype_is_undefined_as_one() -> None:
     assert booleans.tolist() == [True] * 7
 
 
+def test_infinity_that_may_be_nan_is_no_certain_maximum() -> None:
+    """The product of what may underflow to 0 and infinity; a maximum passes NaN on."""
+    x, infinite = torch.tensor([[-120.0, 1.0]]), torch.tensor([[torch.inf, 1.0]])
+    for function in (torch.amax, lambda y, dim: torch.maximum(y, y).sum(dim), lambda y, dim: y.max(dim).values):
+        (number,) = read(lambda x, y, function=function: function(x.exp() * y, -1), [x, infinite], {}).outputs
+        assert number.error.isinf().all()
+    (certain,) = read(lambda y: y.amax(-1), [infinite], {}).outputs
+    assert certain.error.tolist() == [0.0]
+
+
 def test_a_quotient_has_its_bound_exactly() -> None:
     a, b = of(t(3.0), 0.5), of(t(-5.0), 0.25)
     moved = (0.5 + 0.6 * 0.25) / 4.75
