@@ -68,7 +68,7 @@ def test_what_a_minimal_case_has_is_told_everywhere_in_the_words_of_the_page_on_
     }
     case = replace(case, tensors=recipes, schedules={"one": {"BLOCK": 8}})
     told = (
-        "x: [1, 0] = 1, [2, 0] = 2, [3, 0] = 3, 2 other literals; lens: ends; "
+        "x: [1, 0] = 1, [2, 0] = 2, [3, 0] = 3, 2 other literals; lens: ends [0, 2, 0, 0]; "
         "dy: sparse, scale 2, period 4, order (1, 0), expand (0), step 2, pad 1, offset 3; one: BLOCK = 8; window = 1"
     )
     assert details(case) == told

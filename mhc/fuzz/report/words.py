@@ -12,11 +12,12 @@ from mhc.drawn_case import DrawnCase
 from mhc.element import element_name
 from mhc.fuzz.campaign.store import TICK
 from mhc.fuzz.findings.finding import Finding
-from mhc.operator import STORAGE_DTYPES
+from mhc.operator import STORAGE_DTYPES, TensorSpec
 from mhc.oracles import sequence
 from mhc.recipe import CONTIGUOUS, Recipe
 from mhc.registry import built_in
 from mhc.terminal import one_line, safe
+from mhc.values import values_of
 
 LONGEST = 2000
 """Characters of one message that a report shows; the finding's own file has it whole."""
@@ -27,6 +28,7 @@ UNCONFIRMED = "not run again in a new process yet"
 _DETAILS = 400  # characters of what a case has
 
 _LITERALS = 3  # of a tensor, that are listed
+_VALUES = 8  # elements of a tensor of integers or booleans, whose values are all listed
 _STEPS = (1, 2, 3, 6, 12, 30, 60, 90, 180, 360, 720, 1440, 2880)
 
 
@@ -111,11 +113,21 @@ def details(case: DrawnCase) -> str:
     if not isinstance(case, Case):
         return ""
     storage, drawn = STORAGE_DTYPES[case.dtype], [spec for spec in case.table.drawn if case.has(spec.name)]
-    tensors = [(spec.name, _recipe(case.tensors[spec.name], spec.dtype(storage))) for spec in drawn]
+    tensors = [(spec.name, _tensor(case, spec, spec.dtype(storage))) for spec in drawn]
     pinned = [(name, [f"{key} = {value}" for key, value in one.items()]) for name, one in case.schedules.items()]
     parts = [f"{name}: {', '.join(words)}" for name, words in (*tensors, *pinned) if words]
     scalars = [f"{name} = {value}" for name, value in case.scalars.items()]
     return cut("; ".join([*parts, *([", ".join(scalars)] if scalars else [])]), _DETAILS)
+
+
+def _tensor(case: Case, spec: TensorSpec, dtype: torch.dtype) -> list[str]:
+    """Return what of a tensor is not as in the simplest one; of a few integers or booleans with their values."""
+    recipe = case.tensors[spec.name]
+    words = _recipe(recipe, dtype)
+    if spec.floating or recipe.kind == "zero" or not 0 < math.prod(spec.shape(case.sizes)) <= _VALUES:
+        return words
+    values = values_of(recipe, spec, case.sizes, dtype).long().tolist()
+    return [f"{words[0]} {values}", *words[1:]]
 
 
 def _recipe(recipe: Recipe, dtype: torch.dtype) -> list[str]:
