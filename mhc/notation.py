@@ -35,6 +35,9 @@ def spec_of(operator: str, name: str, notation: object) -> TensorSpec:
     if matched is None or role is None:
         wanted = f'"[axes] dtype" with a dtype out of {", ".join(ROLES)}'
         raise DeclarationError(f"{operator}: {name} must be declared as {wanted}, was {notation!r}")
+    if matched["end"] and re.search(r" (constant|optional)\b", matched["end"]):
+        wanted = '"constant" and "optional" are last, in this order, as in "[T] int64 in 0..V constant optional"'
+        raise DeclarationError(f"{operator}: {name} is declared as {matched.string!r}; {wanted}")
     optional, differentiable = matched["optional"] is not None, matched["constant"] is None
     symbols = symbols_of(matched["axes"])
     if any(len(one.split()) > 1 for one in symbols):

@@ -50,6 +50,7 @@ RANGE = "its range must be two numbers, the first less than the second"
 ORDER = "only integers have a sentinel or an order, and booleans have no range"
 PERMUTATION = "a permutation is of all indices of its last axis"
 EXCLUDES = "which excludes V"
+LAST = '"constant" and "optional" are last, in this order'
 
 
 @pytest.mark.parametrize(
@@ -62,6 +63,7 @@ EXCLUDES = "which excludes V"
         ],
         ("[T] float32 permutation", ORDER),
         *[(f"[T] float32 in {text}", RANGE) for text in ("0..V", "1..0", "0..0", "nan..1", "0..T+1")],
+        *[(f"[T] {text}", LAST) for text in ("float32 in 0..inf optional constant", "int32 in 0..V optional sorted")],
         *[(text, PERMUTATION) for text in ("[T] int32 in 0..T permutation", "[T] int32 or 0 permutation")],
         ("[] int64 permutation", PERMUTATION),
         *[(text, EXCLUDES) for text in ("[T] int32", "[T] int64 sorted", "[T] int32 or -1", "[] int32 in 0..V sorted")],
