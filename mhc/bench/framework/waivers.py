@@ -145,10 +145,10 @@ WAIVERS: Mapping[str, Mapping[str, str]] = {
         ),
         "moved = torch.where(moved [->-]{+>=+} 1, torch.where(spread.isinf(), torch.inf, 1.0), moved)": "at 1 itself it is 1 already: what may be infinite moves by more",
         "moved = spread + torch.maximum(torch.where(down [-<-]{+<=+} 1, -(-down).log1p(), torch.inf), up.log1p())": "the logarithm of 0 is infinite too",
-        "result = a._rounded(value, moved, a.dtype, units=2.0, finite=a.finite [-and-]{+or+} b.finite)": _QUICK,
-        "result = a._rounded(value, moved, a.dtype, units=2.0[-, finite=a.finite and b.finite-])": _QUICK,
-        "return a._rounded(value, None, a.dtype, units=2.0, finite=a.finite [-and-]{+or+} b.finite)": _QUICK,
-        "return a._rounded(value, None, a.dtype, units=2.0[-, finite=a.finite and b.finite-])": _QUICK,
+        "result = a._rounded(value, moved, a.dtype, units=of_quotient(a.dtype), finite=a.finite [-and-]{+or+} b.finite)": _QUICK,
+        "result = a._rounded(value, moved, a.dtype, units=of_quotient(a.dtype)[-, finite=a.finite and b.finite-])": _QUICK,
+        "return a._rounded(value, None, a.dtype, units=of_quotient(a.dtype), finite=a.finite [-and-]{+or+} b.finite)": _QUICK,
+        "return a._rounded(value, None, a.dtype, units=of_quotient(a.dtype)[-, finite=a.finite and b.finite-])": _QUICK,
         "return a._rounded(value, moved, a.dtype, units=ELEMENTARY[-, finite=a.finite-])": _QUICK,
         "moved = torch.where(value == 0, torch.where(spread.isinf(), torch.inf, (spread [->-]{+>=+} _UNDERFLOWN).double()), moved)": "at the limit itself, far from the 745 at which it matters, either is right",
     },
@@ -236,7 +236,7 @@ WAIVERS: Mapping[str, Mapping[str, str]] = {
         ),
     },
     "oracles/bounds/aten/arithmetic.py": {
-        "unsure = (ends[0] != ends[1]) & (a.error [->-]{+>=+} 0)": "without an error both ends are the same number",
+        "unsure |= (ends[0] != ends[1]) & (a.error [->-]{+>=+} 0)": "without an error both ends are the same number",
         "found = type(a)(value, torch.zeros_like(value), a.dtype, finite=a.finite, errorless=[-True-]{+False+})": _FLAG,
     },
     "oracles/bounds/aten/choices.py": {
