@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import permutations
 from typing import Any
 
 from hypothesis import strategies as st
@@ -25,9 +26,12 @@ class Blocks:
 
     def __init__(self, draw: Draw, release: str) -> None:
         self._draw, self.release = draw, release
-        self.grid: tuple[int, ...] = self.pick((1,), (1,), (1,), (1,), (2,), (3,), (2, 2), (2, 3), (3, 1), (1, 4))
+        self.grid: tuple[int, ...] = self.pick(
+            (1,), (1,), (1,), (1,), (2,), (3,), (2, 2), (2, 3), (3, 1), (1, 4), (2, 1, 2), (1, 3, 2)
+        )
         self._seed: int = draw(st.integers(0, 999))
         self._buffers: list[Buffer] = []
+        self._given = self.pick(False, False, True)  # whether constants are arguments of the kernel, half of them
         self._names = 0
         self.body: list[Statement] = []
         self.pool: list[str] = []
@@ -98,7 +102,8 @@ class Blocks:
         """Add a constant of a value's dtype and shape, and return its name."""
         dtype = dtype or (value.dtype if value is not None else "int32")
         shape = shape if shape is not None else value.shape if value is not None else ()
-        return self.must("full", dtype=dtype, shape=tuple(shape), value=number)
+        given = self._given and dtype != "bool" and self.pick(False, True)
+        return self.must("full", dtype=dtype, shape=tuple(shape), value=number, flag=given)
 
     # --- bodies of loops and branches
 
@@ -208,9 +213,12 @@ class Blocks:
             return None
         if len(self.grid) == 1:
             return self.must("program_id", axis=0)
-        fast = self.pick(1, 0)
-        wide = self.must("mul", self.must("program_id", axis=1 - fast), self.must("num_programs", axis=fast))
-        return self.must("add", wide, self.must("program_id", axis=fast))
+        slowest, *faster = self.pick(*permutations(range(len(self.grid))))
+        number = self.must("program_id", axis=slowest)
+        for axis in faster:
+            number = self.must("mul", number, self.must("num_programs", axis=axis))
+            number = self.must("add", number, self.must("program_id", axis=axis))
+        return number
 
     def index(self, shape: tuple[int, ...]) -> str:
         """Return indices of a block: 0, 1, ... in it, and behind those of the blocks before."""

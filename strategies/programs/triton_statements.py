@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+from msgspec.structs import replace
 
 from mhc.programs.triton.grammar import FLOATS, Carry, For, If
 from mhc.programs.triton.values import Value, value
@@ -26,7 +27,7 @@ class Statements(Corners):
         """
         kinds = self.kinds()
         if depth < 2:
-            kinds += [*[lambda: self._loop(depth)] * 3, lambda: self._branch(depth)]
+            kinds += [*[lambda: self._loop(depth)] * 3, *[lambda: self._branch(depth)] * 2]
         if depth == 0:
             kinds += [self._products]
         self._blocks.pick(*kinds)()
@@ -46,7 +47,7 @@ class Statements(Corners):
         shift = blocks.pick(*[0] * 9, *_SHIFTS)
         wide = abs(shift) > ITERATIONS or blocks.pick(*[False] * 11, True)
         dtype = "int64" if wide else "int32"
-        kind = blocks.pick("range", "tl.range", "tl.range", "tl.static_range")
+        kind = blocks.pick("range", "tl.range", "tl.range", "tl.static_range", "while")
         stages = blocks.pick(0, 2, 3, 4) if kind == "tl.range" else 0
         bound = None
         if kind != "tl.static_range" and len(blocks.inputs_so_far()) < _INPUTS and blocks.pick(False, False, True):
@@ -147,8 +148,27 @@ class Statements(Corners):
         self._store(depth, before)
         carried = tuple(self._pass_on(name, start, before) for name, start in zip(names, starts, strict=True))
         body = blocks.leave(kept)
-        if body and blocks.add(If(condition, body, carried)):
+        if not body:
+            return
+        branch = If(condition, body, carried)
+        branch = self._or_else(branch, depth) if blocks.pick(False, True) else branch
+        if blocks.add(branch):
             blocks.pool += names
+
+    def _or_else(self, branch: If, depth: int) -> If:
+        """Draw what is done where the condition of a branch does not hold."""
+        blocks = self._blocks
+        kept = blocks.enter({one.name: one.start for one in branch.carried})
+        before = set(blocks.pool)
+        for _ in range(blocks.integer(1, 2)):
+            self.statement(depth + 1)
+        self._store(depth, before)
+        ends = [self._pass_on(one.name, one.start, before).after for one in branch.carried]
+        other = blocks.leave(kept)
+        if not other:
+            return branch
+        carried = tuple(replace(one, otherwise=end) for one, end in zip(branch.carried, ends, strict=True))
+        return replace(branch, carried=carried, otherwise=other)
 
     def _products(self) -> None:
         """Draw a product of matrices, sometimes summed up by a loop in which its factors are used twice."""

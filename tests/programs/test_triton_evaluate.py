@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from mhc.programs.arithmetic import Invalid
 from mhc.programs.triton.evaluate import evaluate, inputs_of
@@ -166,6 +167,19 @@ def test_a_branch_that_is_not_taken_changes_nothing_but_must_have_a_meaning() ->
     broken = If("v3", (Op("v4", "floordiv", ("c0", "v2")),), (Carry("c0", "v1", "v4"),))
     with pytest.raises(Invalid, match="division by 0"):
         result([1, 2, 3, 4], "int32", full("v2", 0, "int32"), never, broken, Op("v9", "abs", ("c0",)))
+
+
+@pytest.mark.parametrize(("op", "wanted"), [("lt", [9, 9, 9, 9]), ("ge", [-1, -2, -3, -4])])
+def test_one_of_two_bodies_counts_and_both_must_have_a_meaning(op: str, wanted: list[int]) -> None:
+    two = full("v2", 2, "int32"), full("v6", 9, "int32", (4,)), Op("v3", op, ("v2", "i3"))
+    carried = (Carry("c0", "v1", "v4", "v5"), Carry("c1", "v1", "c1", "v6"))
+    branch = If("v3", (Op("v4", "neg", ("c0",)),), carried, (Op("v5", "sub", ("c0", "c0")),))
+    last = Op("v9", "add", ("c0", "c1"))
+    got = result([1, 2, 3, 4], "int32", full("i3", 2, "int32"), *two, branch, last)
+    assert got == (wanted if op == "lt" else [0, 0, 0, 0])
+    broken = replace(branch, otherwise=(Op("v5", "floordiv", ("c0", "i0")),))
+    with pytest.raises(Invalid):
+        result([1, 2, 3, 4], "int32", full("i3", 2, "int32"), *two, broken, last)
 
 
 def test_masks_of_loads_stores_and_atomic_operations() -> None:

@@ -90,6 +90,22 @@ RIGHT = (
         grid=(2, 1),
     ),
 )
+ELSE = [
+    program(
+        Op("v2", "full", value=number, flag=True),
+        Op("v3", "full", value=5),
+        For("v4", 1, (Op("v5", "sub", ("v2", "c0")),), 7, -3, (Carry("c0", "v3", "v5"),), "while"),
+        Op("v6", "gt", ("c0", "v3")),
+        If(
+            "v6",
+            (Op("u1", "add", ("c1", "v2")),),
+            (Carry("c1", "v1", "u1", "u2"), Carry("c2", "v1", "v1", "v0")),
+            (Op("u2", "neg", ("c1",)),),
+        ),
+        Op("v9", "add", ("c1", "c2")),
+    )
+    for number in (1, 16, -7, 2**31 - 1)
+]
 NUMBERS = tuple(
     program(Op("v9", op, ("v1",), value=number, axis=axis, flag=True), dtype=dtype)
     for op, dtype, number, axis in (("add", "int8", 9, 0), ("sub", "int16", 200, 1), ("mul", "float32", 0.5, 1))
@@ -128,7 +144,7 @@ ATOMIC = TritonProgram(
 FLIP = program(Op("v2", "full", shape=(1,), value=3), Op("v9", "flip", ("v2",)), size=1)
 
 
-@pytest.mark.parametrize("one", [*RIGHT, *NUMBERS, NONE, *LOOPS, ATOMIC], ids=lambda one: one.id)
+@pytest.mark.parametrize("one", [*RIGHT, *NUMBERS, NONE, *LOOPS, *ELSE, ATOMIC], ids=lambda one: one.id)
 def test_the_interpreter_gives_what_the_evaluator_gives(one: TritonProgram, interpreted: Judge) -> None:
     assert [(verdict.subject, verdict.status) for verdict in interpreted(one)] == [("y", Status.PASS)]
 
@@ -167,7 +183,7 @@ def test_a_program_without_a_meaning_is_not_judged() -> None:
 
 
 def test_programs_compile_ahead_for_a_chip_that_is_not_here(compiled: Judge) -> None:
-    assert [one.status for one in compiled(RIGHT[2])] == [Status.PASS]
+    assert [one.status for case in (RIGHT[2], *ELSE[:2]) for one in compiled(case)] == [Status.PASS] * 3
     topk, bits = Op("v2", "topk", ("v1",), value=2), Op("v9", "bitcast", ("v2",), dtype="uint8")
     one = program(topk, bits, dtype="int8", size=2)
     one = replace(one, buffers=(one.buffers[0], Buffer("y", 2, "uint8", written=True)))
@@ -205,6 +221,7 @@ def test_a_launch_gives_the_kernel_its_buffers_twice(monkeypatch: pytest.MonkeyP
     class Kernel:
         def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
             def launch(x: Any, y: Any, **options: int) -> None:
+                assert options.pop("v2_") == 3
                 launches.append((grid, options))
                 y.copy_(y.new_tensor(results[len(launches) - 1]))
 
@@ -220,7 +237,7 @@ def test_a_launch_gives_the_kernel_its_buffers_twice(monkeypatch: pytest.MonkeyP
         def __exit__(self, *_: object) -> None:
             pass
 
-    one = program(Op("v9", "add", ("v1", "v0")), grid=(2, 1), num_warps=8)
+    one = program(Op("v2", "full", value=3, flag=True), Op("v9", "add", ("v1", "v2")), grid=(2, 1), num_warps=8)
     monkeypatch.setattr(launched, "built", Built)
     monkeypatch.setattr(launched, "DEVICE", "cpu")
     monkeypatch.setattr(launched, "_synchronise", lambda: None)
@@ -292,7 +309,7 @@ def test_a_right_compiler_has_no_finding() -> None:
 
 
 def test_the_search_never_goes_up_and_ends_at_a_store_of_a_constant() -> None:
-    for one in RIGHT:
+    for one in (*RIGHT, *ELSE):
         seen = [one]
 
         def holds(candidate: TritonProgram, seen: list[TritonProgram] = seen) -> bool:
@@ -303,6 +320,23 @@ def test_the_search_never_goes_up_and_ends_at_a_store_of_a_constant() -> None:
         small = search(one, holds)
         assert [type(node) for node in small.body] == [Op, Store]
         assert (small.grid, small.num_warps, small.buffers[0].size) == ((1,), 4, 1)
+
+
+@pytest.mark.parametrize(
+    ("needed", "words"),
+    [
+        (lambda node: isinstance(node, If) and bool(node.otherwise), "if else"),
+        (lambda node: isinstance(node, Op) and node.op == "full" and node.flag, "an argument"),
+        (lambda node: isinstance(node, For) and node.kind == "while", "while without an iteration"),
+    ],
+)
+def test_a_body_an_argument_or_a_loop_is_alone_in_the_minimal_program(
+    needed: Callable[[Statement], bool], words: str
+) -> None:
+    small = search(ELSE[2], lambda one: any(needed(node) for node in walk(one.body)))
+    evaluate(small)
+    assert signature(small) == words
+    assert len(list(walk(small.body))) <= 7
 
 
 @pytest.mark.parametrize(

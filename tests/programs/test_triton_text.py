@@ -148,6 +148,47 @@ def test_an_atomic_operation_and_an_index_of_groups_have_this_text() -> None:
     assert TritonProgram.from_json(program.json) == program
 
 
+def test_arguments_both_bodies_of_a_branch_and_a_while_loop_have_this_text() -> None:
+    body = (
+        Op("v0", "full", value=16, flag=True),
+        Op("v1", "full", dtype="float32", shape=(4,), value=1, flag=True),
+        Op("v2", "lt", ("v0", "v0")),
+        For("v3", 0, (Op("v4", "add", ("c0", "v3")),), 4, -2, (Carry("c0", "v0", "v4"),), "while"),
+        If("v2", (Op("v5", "neg", ("c1",)),), (Carry("c1", "v0", "v5", "v0"),), (Op("v6", "neg", ("c0",)),)),
+        Store("y", "v6", "v1"),
+    )
+    program = TritonProgram(buffers=(Buffer("y", 4, "float32", written=True),), body=body)
+    assert (
+        render(program)
+        == """\
+@triton.jit
+def f(y, v0_, v1_):
+    v0 = tl.full([], v0_, tl.int32)
+    v1 = tl.full([4], v1_, tl.float32)
+    v2 = v0 < v0
+    c0 = v0
+    v3_ = tl.full([], 4, tl.int32)
+    while v3_ > 0:
+        v3 = v3_
+        v4 = c0 + v3
+        c0 = v4
+        v3_ += -2
+    c1 = v0
+    if v2:
+        v5 = -c1
+        c1 = v5
+    else:
+        v6 = -c0
+        c1 = v0
+    tl.store(y + v6, v1)
+# f[(1,)](..., v0_=16, v1_=1.0, num_warps=4, num_stages=3)
+"""
+    )
+    words = {"an argument", "if else", "while backwards"}
+    assert words < set(signature(program).split(", "))
+    assert TritonProgram.from_json(program.json) == program
+
+
 def test_pairs_a_buffer_that_is_updated_and_a_loop_far_from_0_have_this_text() -> None:
     largest = Op("v1", "reduce", ("v0", "v0"), axis=0, combine="largest", value=1, flag=True)
     change = (Load("v3", "u", "v0"), Op("v4", "add", ("v3", "v1")), Store("u", "v0", "v4"))

@@ -83,6 +83,11 @@ def test_pairs_elements_in_place_and_loops_far_from_0_are_drawn(programs: list[T
     assert min(labels[one] for one in ("operation: of pairs", "buffer: updated", "loop: int64")) > 4
 
 
+def test_arguments_while_loops_else_and_three_axes_are_drawn(programs: list[TritonProgram]) -> None:
+    labels = Counter(label for one in programs for label in features(one))
+    assert min(labels[one] for one in ("operand: argument", "loop: while", "branch: else", "grid: 3 axes")) > 9
+
+
 def test_loops_and_branches_store_in_their_bodies(programs: list[TritonProgram]) -> None:
     assert {"store: in for", "store: in if"} <= {label for one in programs for label in features(one)}
 

@@ -36,7 +36,8 @@ def lower(program: TritonProgram, capability: int) -> str:
 
     with built(render(program)) as kernel, own_cache():
         try:
-            source = ASTSource(fn=kernel, signature=signature(program), constexprs={}, attrs=attributes(program))
+            ones = {name: 1 for name, number in program.arguments.items() if number == 1 and isinstance(number, int)}
+            source = ASTSource(fn=kernel, signature=signature(program), constexprs=ones, attrs=attributes(program))
             options = {"num_warps": program.num_warps, "num_stages": program.num_stages}
             made = triton().compile(source, target=GPUTarget("cuda", capability, 32), options=options)
         except Exception as error:
@@ -47,12 +48,24 @@ def lower(program: TritonProgram, capability: int) -> str:
 
 def signature(program: TritonProgram) -> dict[str, str]:
     """Return the types of the kernel's arguments, as Triton writes them."""
-    return {one.name: _POINTERS[one.dtype] for one in program.buffers}
+    numbers = {name: _number_type(number) for name, number in program.arguments.items()}
+    return {one.name: _POINTERS[one.dtype] for one in program.buffers} | numbers
+
+
+def _number_type(number: int | float) -> str:
+    """Return the type that a launch gives a number."""
+    if isinstance(number, float):
+        return "fp32"
+    if number == 1:
+        return "constexpr"
+    return next((one for one, most in (("i32", 1 << 31), ("i64", 1 << 63)) if -most <= number < most), "u64")
 
 
 def attributes(program: TritonProgram) -> dict[tuple[int, ...], list[list[object]]]:
-    """Return which arguments are aligned to 16 bytes, as a launch finds out."""
-    return {(at,): [["tt.divisibility", 16]] for at, one in enumerate(program.buffers) if not one.offset}
+    """Return which arguments are aligned to 16 bytes, or multiples of 16, as a launch finds out."""
+    aligned = [not one.offset for one in program.buffers]
+    aligned += [isinstance(one, int) and one % 16 == 0 for one in program.arguments.values()]
+    return {(at,): [["tt.divisibility", 16]] for at, one in enumerate(aligned) if one}
 
 
 def prepare(

@@ -55,8 +55,9 @@ def _without_stores(body: Body, updated: Container[str]) -> Body:
     for one in body:
         if isinstance(one, (For, If)):
             inner = _without_stores(one.body, updated)
+            other = {"otherwise": _without_stores(one.otherwise, updated)} if isinstance(one, If) else {}
             if inner:
-                kept.append(replace(one, body=inner))
+                kept.append(replace(one, body=inner, **other))
         elif not isinstance(one, (Store, Atomic)) or one.buffer in updated:
             kept.append(one)
     return tuple(kept)

@@ -11,7 +11,7 @@ from mhc.programs.triton.grammar import Atomic, For, If, Load, Op, Statement, St
 
 Step = Callable[[TritonProgram], Iterator[TritonProgram]]
 _NAMES = ("index", "mask", "other", "value", "bound", "condition")
-_KINDS = {"range": 0, "tl.static_range": 1, "tl.range": 2}
+_KINDS = {"range": 0, "tl.static_range": 1, "tl.range": 2, "while": 3}
 
 
 def rank(program: TritonProgram) -> tuple[Any, ...]:
@@ -69,11 +69,16 @@ def _without_unused(body: Body, reads: Mapping[str, int]) -> Body:
         if isinstance(one, (Op, Load)) and not reads[one.name]:
             continue
         if isinstance(one, (For, If)):
-            carried = tuple(carry for carry in one.carried if reads[carry.name] > (carry.after == carry.name))
+            carried = tuple(
+                carry for carry in one.carried if reads[carry.name] > (carry.after, carry.otherwise).count(carry.name)
+            )
             inner = _without_unused(one.body, reads)
-            if not inner and not carried:
+            other = _without_unused(one.otherwise, reads) if isinstance(one, If) else ()
+            if not inner and not other and not carried:
                 continue
             kept.append(replace(one, body=inner or one.body, carried=carried))
+            if isinstance(one, If) and not (one.otherwise and any(carry.otherwise for carry in carried) and not other):
+                kept[-1] = replace(kept[-1], otherwise=other)
         elif isinstance(one, Atomic) and one.name is not None and not reads[one.name]:
             kept.append(replace(one, name=None))
         else:
@@ -118,6 +123,11 @@ def statements(program: TritonProgram) -> Iterator[TritonProgram]:
                 index: Body = (Op(node.var, "full", dtype=node.dtype, value=at),) if isinstance(node, For) else ()
                 inside = tuple(renamed(one, starts) for one in node.body)
                 yield (*index, *inside), {one.name: starts.get(one.after, one.after) for one in node.carried}
+            if isinstance(node, If) and node.otherwise:
+                inside = tuple(renamed(one, starts) for one in node.otherwise)
+                ends = {one.name: one.otherwise or one.name for one in node.carried}
+                yield inside, {name: starts.get(after, after) for name, after in ends.items()}
+                yield (replace(node, otherwise=(), carried=tuple(replace(one, otherwise=None) for one in node.carried)),), {}
             for one in node.carried:
                 fewer = tuple(other for other in node.carried if other != one)
                 yield (replace(node, carried=fewer),), {one.name: one.start}
@@ -262,6 +272,9 @@ def changed(
         if isinstance(node, (For, If)):
             for inner, names in changed(node.body, change):
                 yield (*before, replace(node, body=inner), *after), names
+        if isinstance(node, If):
+            for inner, names in changed(node.otherwise, change):
+                yield (*before, replace(node, otherwise=inner), *after), names
 
 
 def renamed(node: Any, names: Mapping[str, str]) -> Any:
@@ -277,9 +290,11 @@ def renamed(node: Any, names: Mapping[str, str]) -> Any:
     if isinstance(node, (For, If)):
         changes["body"] = tuple(renamed(one, names) for one in node.body)
         changes["carried"] = tuple(
-            replace(one, start=names.get(one.start, one.start), after=names.get(one.after, one.after))
+            replace(one, **{key: names.get(getattr(one, key), getattr(one, key)) for key in ("start", "after", "otherwise")})
             for one in node.carried
         )
+    if isinstance(node, If):
+        changes["otherwise"] = tuple(renamed(one, names) for one in node.otherwise)
     return replace(node, **changes)
 
 
@@ -297,7 +312,9 @@ def _mapped(body: Body, change: Callable[[Op], Op]) -> Body:
         change(one)
         if isinstance(one, Op)
         else replace(one, body=_mapped(one.body, change))
-        if isinstance(one, (For, If))
+        if isinstance(one, For)
+        else replace(one, body=_mapped(one.body, change), otherwise=_mapped(one.otherwise, change))
+        if isinstance(one, If)
         else one
         for one in body
     )

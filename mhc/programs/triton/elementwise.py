@@ -8,7 +8,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from mhc.programs.grammar import SIGNED, UNSIGNED, bits_of, range_of
-from mhc.programs.triton.grammar import FLOATS, Op
+from mhc.programs.triton.grammar import FLOATS, Op, argument
 from mhc.programs.triton.operation import Operation, dtype_text, infix
 from mhc.programs.triton.values import Array, Value, bits, converted, is_integer, require, same, value
 
@@ -158,6 +158,7 @@ def _full(node: Op) -> Value:
         return value(node.dtype, np.full(node.shape, float(node.value)))
     least, most = range_of(node.dtype)
     require(isinstance(node.value, int) and least <= node.value <= most, f"{node.value} is no {node.dtype}")
+    require(not node.flag or node.dtype != "bool", "a bool as an argument")
     return value(node.dtype, np.full(node.shape, node.value, dtype=np.dtype(node.dtype)))
 
 
@@ -172,7 +173,7 @@ def _full_text(node: Op) -> str:
         number = bool(number)
     elif node.dtype in FLOATS:
         number = float(number)
-    return f"tl.full({list(node.shape)}, {number}, {dtype_text(node.dtype)})"
+    return f"tl.full({list(node.shape)}, {argument(node) if node.flag else number}, {dtype_text(node.dtype)})"
 
 
 def _called(name: str) -> Callable[[Op], str]:

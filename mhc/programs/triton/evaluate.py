@@ -140,13 +140,24 @@ class Machine:
                 condition = _get(env, node.condition)
                 require(condition.dtype == "bool" and not condition.shape and node.body, "a condition of several elements")
                 self._start(node.carried, env)
-                self._inside(node, env, block, {}, dry=not condition.data)
+                starts = dict(env)
+                self._inside(node.body, _after(node), env, block, {}, dry=not condition.data)
+                if node.otherwise:
+                    other = {one.name: one.otherwise or one.name for one in node.carried}
+                    self._inside(node.otherwise, other, starts, block, {}, dry=bool(condition.data))
+                    env.update(starts if not condition.data else {})
+                require(
+                    node.otherwise or not any(one.otherwise for one in node.carried), "a value of a branch that is not there"
+                )
 
-    def _inside(self, node: For | If, env: _Env, block: int, names: _Env, *, dry: bool) -> None:
+    def _inside(
+        self, body: Sequence[Statement], after: Mapping[str, str], env: _Env, block: int, names: _Env, *, dry: bool
+    ) -> None:
         """Run a body once, and pass on what is carried.
 
         Args:
-            names: what is set in it first. dry: nothing of it counts; it must have a meaning all the same.
+            after: the names of what is passed on, by what it is passed on as. names: what is set in it first. dry: nothing
+                of it counts; it must have a meaning all the same.
         """
         kept = self.memory, self._stored, self._owners
         if dry:
@@ -154,13 +165,12 @@ class Machine:
         inner = dict(env)
         for name, one in names.items():
             self._set(inner, name, one)
-        self._all(node.body, inner, block)
-        after = [_get(inner, one.after) for one in node.carried]
-        for carry, new in zip(node.carried, after, strict=True):
-            old = env[carry.name]
-            require(old.dtype == new.dtype and old.shape == new.shape, f"{carry.name} changes its dtype or shape")
+        self._all(body, inner, block)
+        for name, new in [(name, _get(inner, other)) for name, other in after.items()]:
+            old = env[name]
+            require(old.dtype == new.dtype and old.shape == new.shape, f"{name} changes its dtype or shape")
             if not dry:
-                env[carry.name] = new
+                env[name] = new
         self.memory, self._stored, self._owners = kept
 
     def _set(self, env: _Env, name: str, result: Value) -> None:
@@ -185,7 +195,8 @@ class Machine:
         require(len(indices) <= _ITERATIONS, f"{len(indices)} iterations")
         self._start(node.carried, env)
         for index in indices or [node.begin]:
-            self._inside(node, env, block, {node.var: value(node.dtype, NUMPY[node.dtype].type(index))}, dry=not indices)
+            names = {node.var: value(node.dtype, NUMPY[node.dtype].type(index))}
+            self._inside(node.body, _after(node), env, block, names, dry=not indices)
 
     def _places(self, node: Load | Store | Atomic, env: _Env, shape: tuple[int, ...] | None) -> tuple[Array, Array]:
         """Return the indices and the mask, of one shape."""
@@ -262,6 +273,10 @@ class Machine:
             self._set(env, node.name, value(dtype, memory[places]))
         with np.errstate(over="ignore"):
             _ATOMIC[node.op].at(memory, places[mask].reshape(-1), new.data[mask].reshape(-1))
+
+
+def _after(node: For | If) -> dict[str, str]:
+    return {one.name: one.after for one in node.carried}
 
 
 def _get(env: Mapping[str, Value], name: str) -> Value:

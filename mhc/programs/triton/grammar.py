@@ -58,7 +58,7 @@ class Op(_Node, frozen=True, tag="op"):
             grid; k of `topk`; the bins of `histogram`; 0 for the row and 1 for the column of `swizzle2d`; which of
             two results, where pairs are combined.
         flag: the axis is kept (reductions), from the end (scans), descending (sort), with TF32 (dot), written as
-            an index (expand_dims), with a Python number (of two operands).
+            an index (expand_dims), with a Python number (of two operands), given to the kernel as an argument (full).
         combine: of `reduce` and `associative_scan`.
     """
 
@@ -109,11 +109,16 @@ class Atomic(_Node, frozen=True, tag="atomic"):
 
 
 class Carry(_Node, frozen=True):
-    """A value that an iteration passes on: `name` is `start` in the first, and in each later one what `after` was."""
+    """A value that an iteration passes on: `name` is `start` in the first, and in each later one what `after` was.
+
+    Attributes:
+        otherwise: of a branch, what it is where the condition does not hold; without it, `start`.
+    """
 
     name: Name
     start: Name
     after: Name
+    otherwise: Name | None = None
 
 
 class For(_Node, frozen=True, tag="for"):
@@ -122,7 +127,7 @@ class For(_Node, frozen=True, tag="for"):
     All that is carried is set at once at the end of an iteration.
 
     Attributes:
-        kind: `range`, `tl.range`, which is pipelined, or `tl.static_range`, which is unrolled.
+        kind: `range`, `tl.range`, which is pipelined, `tl.static_range`, which is unrolled, or `while`.
         bound: an integer of one element, loaded from memory, in the place of `end`; the loop is then not known ahead.
         wide: the index and the bound are int64, else int32.
     """
@@ -133,7 +138,7 @@ class For(_Node, frozen=True, tag="for"):
     begin: Annotated[int, Meta(ge=-FAR, le=FAR)] = 0
     step: Annotated[int, Meta(ge=-4, le=8)] = 1
     carried: tuple[Carry, ...] = ()
-    kind: Literal["range", "tl.range", "tl.static_range"] = "range"
+    kind: Literal["range", "tl.range", "tl.static_range", "while"] = "range"
     stages: Annotated[int, Meta(ge=0, le=8)] = 0
     bound: Name | None = None
     wide: bool = False
@@ -150,11 +155,12 @@ class For(_Node, frozen=True, tag="for"):
 
 
 class If(_Node, frozen=True, tag="if"):
-    """Run the body where a bool of one element holds. What is carried keeps its start where it does not."""
+    """Run the body where a bool of one element holds, and `otherwise` where it does not, if there are such statements."""
 
     condition: Name
     body: tuple["Statement", ...]
     carried: tuple[Carry, ...] = ()
+    otherwise: tuple["Statement", ...] = ()
 
 
 Statement = Op | Load | Store | Atomic | For | If
@@ -209,6 +215,12 @@ class TritonProgram(DrawnProgram, frozen=True, tag_field="language", tag="triton
         """Return the buffers that are written."""
         return tuple(one for one in self.buffers if one.written)
 
+    @property
+    def arguments(self) -> dict[str, int | float]:
+        """Return the numbers that the kernel is given beside its buffers, by the names of its parameters."""
+        given = (one for one in walk(self.body) if isinstance(one, Op) and one.op == "full" and one.flag)
+        return {argument(one): float(one.value) if one.dtype in FLOATS else int(one.value) for one in given}
+
     @staticmethod
     def from_json(text: str | bytes) -> "TritonProgram":
         """Read a program.
@@ -228,6 +240,13 @@ def walk(body: tuple[Statement, ...]) -> Iterator[Statement]:
         yield one
         if isinstance(one, (For, If)):
             yield from walk(one.body)
+        if isinstance(one, If):
+            yield from walk(one.otherwise)
+
+
+def argument(node: Op) -> str:
+    """Return the name of the kernel's parameter that holds a number."""
+    return f"{node.name}_"
 
 
 def uses(node: Statement) -> tuple[str, ...]:
@@ -242,5 +261,5 @@ def uses(node: Statement) -> tuple[str, ...]:
         case For():
             found = (node.bound, *(name for one in node.carried for name in (one.start, one.after)))
         case If():
-            found = (node.condition, *(name for one in node.carried for name in (one.start, one.after)))
+            found = (node.condition, *(name for one in node.carried for name in (one.start, one.after, one.otherwise)))
     return tuple(one for one in found if one is not None)

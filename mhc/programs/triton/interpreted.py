@@ -22,7 +22,7 @@ def _run(program: TritonProgram, text: str) -> dict[str, Array]:
     memory = Memory(program)
     with built(text) as kernel:
         try:
-            kernel[program.grid](*memory.tensors("cpu"))
+            kernel[program.grid](*memory.tensors("cpu"), **program.arguments)
         except Exception as error:
             raise refused("run", error) from error
     return memory.outputs()

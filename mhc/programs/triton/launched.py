@@ -42,7 +42,7 @@ def _once(program: TritonProgram, kernel: Any) -> dict[str, Array]:
     memory = Memory(program)
     tensors = memory.tensors(DEVICE)
     try:
-        kernel[program.grid](*tensors, num_warps=program.num_warps, num_stages=program.num_stages)
+        kernel[program.grid](*tensors, **program.arguments, num_warps=program.num_warps, num_stages=program.num_stages)
     except Exception as error:
         _synchronise()
         raise refused("compile", error) from error

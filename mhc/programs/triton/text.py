@@ -2,6 +2,8 @@
 
 from collections.abc import Container, Iterator, Sequence
 
+from msgspec.structs import replace
+
 from mhc.programs.triton.grammar import Atomic, Carry, For, If, Load, Op, Statement, Store, TritonProgram, walk
 from mhc.programs.triton.operations import TABLE
 from mhc.programs.triton.reductions import COMBINE_TEXT, PAIRS_TEXT
@@ -19,11 +21,13 @@ def render(program: TritonProgram) -> str:
         text = PAIRS_TEXT.get(name) or (f"return {COMBINE_TEXT[name]}",)
         operands = "a, b, c, d" if name in PAIRS_TEXT else "a, b"
         lines += ["@triton.jit", f"def {name}_({operands}):", *(f"{_INDENT}{line}" for line in text), "", ""]
-    lines += ["@triton.jit", f"def f({', '.join(one.name for one in program.buffers)}):"]
+    parameters = *(one.name for one in program.buffers), *program.arguments
+    lines += ["@triton.jit", f"def f({', '.join(parameters)}):"]
     updated = {one.name for one in program.buffers if one.updated}
     lines += _block(program.body, 1, updated)
     grid = f"({', '.join(map(str, program.grid))}{',' if len(program.grid) == 1 else ''})"
-    lines.append(f"# f[{grid}](..., num_warps={program.num_warps}, num_stages={program.num_stages})")
+    given = "".join(f"{name}={number}, " for name, number in program.arguments.items())
+    lines.append(f"# f[{grid}](..., {given}num_warps={program.num_warps}, num_stages={program.num_stages})")
     return "\n".join(lines) + "\n"
 
 
@@ -55,6 +59,14 @@ def _lines(node: Statement, updated: Container[str]) -> Iterator[str]:
         case For():
             yield from _starts(node.carried)
             end = node.end if node.bound is None else node.bound
+            if node.kind == "while":
+                yield f"{node.var}_ = tl.full([], {node.begin}, tl.{node.dtype})"
+                yield f"while {node.var}_ {'<' if node.step > 0 else '>'} {end}:"
+                yield f"{_INDENT}{node.var} = {node.var}_"
+                yield from _block(node.body, 1, updated)
+                yield from _passed_on(node.carried)
+                yield f"{_INDENT}{node.var}_ += {node.step}"
+                return
             stages = f", num_stages={node.stages}" if node.stages else ""
             yield f"for {node.var}_ in {node.kind}({node.begin}, {end}, {node.step}{stages}):"
             yield f"{_INDENT}{node.var} = tl.full([], {node.var}_, tl.{node.dtype})"
@@ -65,6 +77,10 @@ def _lines(node: Statement, updated: Container[str]) -> Iterator[str]:
             yield f"if {node.condition}:"
             yield from _block(node.body, 1, updated)
             yield from _passed_on(node.carried)
+            if node.otherwise:
+                yield "else:"
+                yield from _block(node.otherwise, 1, updated)
+                yield from _passed_on([replace(one, after=one.otherwise) for one in node.carried if one.otherwise])
 
 
 def _starts(carried: Sequence[Carry]) -> Iterator[str]:

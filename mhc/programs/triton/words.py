@@ -48,14 +48,17 @@ def _words(program: TritonProgram) -> set[str]:
             case Atomic():
                 found.add(f"atomic_{node.op}{' and what was there' if node.name else ''}")
             case For():
-                found.add(f"for {node.kind}{_last(node)}{' that stores' if _writes(node) else ''}")
+                kind = "while" if node.kind == "while" else f"for {node.kind}"
+                found.add(f"{kind}{_last(node)}{' that stores' if _writes(node) else ''}")
             case If():
-                found.add(f"if{' that stores' if _writes(node) else ''}")
+                found.add(f"if{' else' if node.otherwise else ''}{' that stores' if _writes(node) else ''}")
+            case Op(op="full", flag=True):
+                found.add("an argument")
     return found
 
 
 def _writes(node: For | If) -> bool:
-    return any(isinstance(one, (Store, Atomic)) for one in walk(node.body))
+    return any(isinstance(one, (Store, Atomic)) for one in walk((node,)))
 
 
 def _last(node: For) -> str:
@@ -107,6 +110,8 @@ def features(program: TritonProgram) -> frozenset[str]:
     }
     labels |= {"operation: of pairs" for node in walk(program.body) if isinstance(node, Op) and node.combine in PAIRS}
     labels |= {"buffer: updated" for one in program.buffers if one.updated}
+    labels |= {"operand: argument" for _ in program.arguments}
+    labels |= {"branch: else" for node in walk(program.body) if isinstance(node, If) and node.otherwise}
     labels |= {f"loop: {node.kind}" for node in walk(program.body) if isinstance(node, For)}
     labels |= {"loop: int64" for node in walk(program.body) if isinstance(node, For) and node.wide}
     labels |= {f"loop:{_last(node)}" for node in walk(program.body) if isinstance(node, For) and _last(node)}
