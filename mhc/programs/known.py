@@ -32,7 +32,7 @@ from mhc.programs.grammar import (
 )
 
 _TRACKER = "https://github.com/tile-ai/tilelang/issues"
-_UNSENT = "docs/results/upstream/programs"
+UNSENT = "docs/results/upstream/programs"
 _LARGE = 1 << 29
 _SMALL = 100
 _NARROW = ("int8", "uint8", "int16", "uint16")
@@ -44,7 +44,7 @@ class Known:
 
     Attributes:
         issue: where; a folder of ours until it is sent. before: the first release without it; None: the newest still has it.
-        kind: of the targets that have it; None: all of compilers.
+        kinds: of the targets that have it; without any: all of compilers.
         holds: whether a program may show it. example: a program that does.
     """
 
@@ -52,11 +52,12 @@ class Known:
     holds: Callable[[Any], bool]
     example: Any
     before: str | None = None
-    kind: str | None = None
+    kinds: tuple[str, ...] = ()
 
     def is_in(self, release: str, kind: str = "c") -> bool:
         """Return whether a release has it on targets of a kind."""
-        return kind != "plain" and self.kind in {None, kind} and (self.before is None or is_before(release, self.before))
+        has_it = kind in self.kinds or (not self.kinds and kind != "plain")
+        return has_it and (self.before is None or is_before(release, self.before))
 
 
 def is_before(release: str, other: str) -> bool:
@@ -248,23 +249,23 @@ _ELSE = If(Load("x", (Var("i"),)), (Store("y", (Var("i"),), Const(1)),), (Store(
 
 KNOWN: tuple[Known, ...] = (
     Known(
-        issue=f"{_UNSENT}/narrowing_cast",
+        issue=f"{UNSENT}/narrowing_cast",
         holds=_narrows,
-        kind="arithmetic",
+        kinds=("arithmetic",),
         example=_stores(Cast("int32", Cast("uint8", Load("x", (Var("i"),)))), "int32", _I8),
     ),
     Known(
         issue="docs/results/upstream/abs",
         holds=_has_no_instruction,
-        kind="c",
+        kinds=("c",),
         example=_stores(Unary("abs", Load("x", (Var("i"),))), "float32", Buffer("x", (4,), "float32", least=-9, most=9)),
     ),
-    Known(issue=f"{_TRACKER}/2530", holds=_keeps_the_axis, kind="cuda", example=_KEPT),
+    Known(issue=f"{_TRACKER}/2530", holds=_keeps_the_axis, kinds=("cuda",), example=_KEPT),
     Known(
         issue=f"{_TRACKER}/1901",
         holds=_copies,
         before="0.1.9",
-        kind="c",
+        kinds=("c",),
         example=Program(
             buffers=(Buffer("x", (8,), "int32", most=9), Buffer("y", (8,), "int32", written=True)),
             body=(Copy(source="x", source_at=(0,), target="y", target_at=(0,), extents=(8,)),),

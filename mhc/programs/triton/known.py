@@ -1,50 +1,176 @@
-"""Bugs of Triton that are reported, as `mhc.programs.known` has them for TileLang. Each was mended by release 3.9.0."""
+"""Bugs of Triton that are reported or written up, as `mhc.programs.known` has them for TileLang."""
 
-from mhc.programs.grammar import SIGNED, UNSIGNED
-from mhc.programs.known import Known
+from collections.abc import Callable
+from functools import partial
+
+from mhc.programs.grammar import INTEGERS, SIGNED, UNSIGNED, bits_of, range_of
+from mhc.programs.known import UNSENT, Known
 from mhc.programs.triton.cuts import seen
-from mhc.programs.triton.grammar import Buffer, Load, Op, Statement, Store, TritonProgram, walk
+from mhc.programs.triton.grammar import SCANS, Atomic, Buffer, Carry, For, Load, Op, Statement, Store, TritonProgram, walk
+from mhc.programs.triton.values import Value
 
-_TRACKER = "https://github.com/triton-lang/triton/issues"
+_TRACKER = "https://github.com/triton-lang/triton"
+_COMPILED = ("compiled", "cuda")
+_GENERIC = ("reduce", "reduce_or", "xor_sum")
+"""Reductions that the interpreter does element by element, with the function that combines two."""
 
 
-def _takes(op: str, dtypes: tuple[str, ...], program: TritonProgram) -> bool:
-    """Return whether an operation takes a value of one of the dtypes."""
-    nodes = [one for one in walk(program.body) if isinstance(one, Op) and one.op == op]
+def _has(holds: Callable[[Op, Value], bool], program: TritonProgram) -> bool:
+    """Return whether this holds of an operation and its first operand, as it is in one of the blocks."""
+    nodes = [one for one in walk(program.body) if isinstance(one, Op) and one.args]
     values = seen(program) if nodes else {}
-    return any(name in values and values[name].dtype in dtypes for one in nodes for name in one.args)
+    return any(one.args[0] in values and holds(one, values[one.args[0]]) for one in nodes)
+
+
+def _takes(op: str, dtypes: tuple[str, ...]) -> Callable[[TritonProgram], bool]:
+    return partial(_has, lambda node, operand: node.op == op and operand.dtype in dtypes)
+
+
+def _sums_too_much(node: Op, operand: Value) -> bool:
+    """Return whether a sum of all elements of integers may leave their dtype."""
+    if node.op != "sum" or operand.dtype not in INTEGERS or bits_of(operand.dtype) == 64:
+        return False
+    least, most = range_of(operand.dtype if bits_of(operand.dtype) == 32 else "int32")
+    ends = (int(operand.data.min()), int(operand.data.max())) if operand.data.size else (0, 0)
+    return not all(least <= end * operand.data.size <= most for end in ends)
+
+
+def _of_a_part(node: Op, operand: Value) -> bool:
+    narrow = operand.dtype != "bool" and bits_of(operand.dtype) < bits_of("int32")
+    return node.op == "topk" and narrow and node.value < operand.shape[-1]
+
+
+def _keeps_all_axes(node: Op, operand: Value) -> bool:
+    return node.op in _GENERIC and node.axis < 0 and node.flag and len(operand.shape) > 1
 
 
 def _of_one(program: TritonProgram) -> bool:
     return any(isinstance(one, Op) and one.op == "topk" and one.value == 1 for one in walk(program.body))
 
 
-def _example(dtype: str, *body: Statement, size: int = 4, least: int = 0, most: int = 100) -> TritonProgram:
+def _reversed_into_an_atomic(program: TritonProgram) -> bool:
+    values = {one.value for one in walk(program.body) if isinstance(one, Atomic)}
+    scans = (one for one in walk(program.body) if isinstance(one, Op) and one.op in SCANS and one.flag)
+    return any(one.name in values for one in scans)
+
+
+def _unsigned(program: TritonProgram) -> bool:
+    """Return whether a bound of a loop is a number that is a uint32."""
+    loops = (one for one in walk(program.body) if isinstance(one, For) and one.kind in {"range", "tl.range"})
+    return any(1 << 31 <= end < 1 << 32 for one in loops for end in (one.begin, one.end))
+
+
+def _example(dtype: str, *body: Statement, size: int = 4, least: int = 0, most: int = 100, out: str = "") -> TritonProgram:
     """Return a program that loads v1 from four elements of x, and stores v2."""
-    buffers = Buffer("x", 4, dtype, least=least, most=most), Buffer("y", size, dtype, written=True)
+    buffers = Buffer("x", 4, dtype, least=least, most=most), Buffer("y", size, out or dtype, written=True)
     indices = Op("v0", "arange", shape=(4,)), Op("v3", "arange", shape=(size,))
     return TritonProgram(buffers=buffers, body=(*indices, Load("v1", "x", "v0"), *body, Store("y", "v3", "v2")))
 
 
+_REVERSED = TritonProgram(
+    buffers=(Buffer("x", 4, most=100, least=1), Buffer("y", 4, written=True, zeroed=True)),
+    body=(
+        Op("v0", "arange", shape=(4,)),
+        Load("v1", "x", "v0"),
+        Op("v2", "cumsum", ("v1",), flag=True),
+        Atomic("add", "y", "v0", "v2"),
+    ),
+)
+_LIMITS = (
+    Op("v4", "full", dtype="float64", shape=(4,), value=-0.5),
+    Op("v5", "full", dtype="float64", shape=(4,), value=0.5),
+)
 KNOWN: tuple[Known, ...] = (
     Known(
-        issue=f"{_TRACKER}/11210",
-        kind="interpreted",
+        issue=f"{_TRACKER}/issues/11210",
+        kinds=("interpreted",),
         before="3.9.0",
-        holds=lambda program: _takes("invert", UNSIGNED, program),
+        holds=_takes("invert", UNSIGNED),
         example=_example("uint8", Op("v2", "invert", ("v1",))),
     ),
     Known(
-        issue=f"{_TRACKER}/11390",
-        kind="interpreted",
+        issue=f"{_TRACKER}/issues/11390",
+        kinds=("interpreted",),
         before="3.9.0",
-        holds=lambda program: _takes("umulhi", SIGNED, program),
+        holds=_takes("umulhi", SIGNED),
         example=_example("int32", Op("v2", "umulhi", ("v1", "v1")), least=-2_000_000_000, most=-1_900_000_000),
     ),
     Known(
-        issue=f"{_TRACKER}/10952",
+        issue=f"{_TRACKER}/issues/10952",
         before="3.9.0",
         holds=_of_one,
         example=_example("int32", Op("v2", "topk", ("v1",), value=1), size=1),
+    ),
+    Known(
+        issue=f"{_TRACKER}/pull/11531",
+        kinds=("interpreted",),
+        before="3.9.0",
+        holds=partial(_has, _sums_too_much),
+        example=_example(
+            "int32",
+            Op("v4", "sum", ("v1",)),
+            Op("v2", "broadcast_to", ("v4",), shape=(4,)),
+            least=2_000_000_000,
+            most=2_100_000_000,
+        ),
+    ),
+    Known(
+        issue="docs/results/programs.md",
+        kinds=("interpreted",),
+        before="3.9.0",
+        holds=_reversed_into_an_atomic,
+        example=_REVERSED,
+    ),
+    Known(
+        issue=f"{UNSENT}/triton_keep_dims",
+        kinds=("interpreted",),
+        holds=partial(_has, _keeps_all_axes),
+        example=_example(
+            "int32",
+            Op("v4", "reshape", ("v1",), shape=(2, 2)),
+            Op("v5", "xor_sum", ("v4",), axis=-1, flag=True),
+            Op("v6", "permute", ("v5",), axes=(1, 0)),
+            Op("v2", "ravel", ("v6",)),
+            size=1,
+        ),
+    ),
+    Known(
+        issue=f"{UNSENT}/triton_flip_of_one",
+        holds=partial(_has, lambda node, operand: node.op == "flip" and operand.shape == (1,)),
+        example=_example("int32", Op("v4", "full", shape=(1,)), Op("v2", "flip", ("v4",)), size=1),
+    ),
+    Known(
+        issue=f"{UNSENT}/triton_topk_dtype",
+        holds=partial(_has, _of_a_part),
+        example=_example(
+            "float16",
+            Op("v4", "topk", ("v1",), value=2),
+            Op("v2", "bitcast", ("v4",), dtype="int16"),
+            size=2,
+            least=1,
+            out="int16",
+        ),
+    ),
+    Known(
+        issue=f"{UNSENT}/triton_unsigned_loop",
+        kinds=("cuda",),
+        holds=_unsigned,
+        example=_example(
+            "int32",
+            For(
+                "v4",
+                (1 << 31) + 1,
+                (Op("v5", "neg", ("v2",)),),
+                (1 << 31) - 1,
+                carried=(Carry("v2", "v1", "v5"),),
+                wide=True,
+            ),
+        ),
+    ),
+    Known(
+        issue=f"{UNSENT}/triton_clamp_float64",
+        kinds=_COMPILED,
+        holds=_takes("clamp", ("float64",)),
+        example=_example("float64", *_LIMITS, Op("v2", "clamp", ("v1", "v4", "v5"))),
     ),
 )
