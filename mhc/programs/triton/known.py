@@ -1,7 +1,6 @@
 """Bugs of Triton that are reported or written up, as `mhc.programs.known` has them for TileLang."""
 
 from collections.abc import Callable
-from functools import partial
 
 from mhc.programs.grammar import INTEGERS, SIGNED, UNSIGNED, bits_of, range_of
 from mhc.programs.known import UNSENT, Known
@@ -15,20 +14,24 @@ _GENERIC = ("reduce", "reduce_or", "xor_sum")
 """Reductions that the interpreter does element by element, with the function that combines two."""
 
 
-def _has(holds: Callable[[Op, Value], bool], program: TritonProgram) -> bool:
-    """Return whether this holds of an operation and its first operand, as it is in one of the blocks."""
-    nodes = [one for one in walk(program.body) if isinstance(one, Op) and one.args]
-    values = seen(program) if nodes else {}
-    return any(one.args[0] in values and holds(one, values[one.args[0]]) for one in nodes)
+def _of(*ops: str, holds: Callable[[Op, Value], bool]) -> Callable[[TritonProgram], bool]:
+    """Return what says whether this holds of one of such operations and its first operand, as it is in one of the blocks."""
+
+    def has(program: TritonProgram) -> bool:
+        nodes = [one for one in walk(program.body) if isinstance(one, Op) and one.op in ops]
+        values = seen(program) if nodes else {}
+        return any(one.args[0] in values and holds(one, values[one.args[0]]) for one in nodes)
+
+    return has
 
 
 def _takes(op: str, dtypes: tuple[str, ...]) -> Callable[[TritonProgram], bool]:
-    return partial(_has, lambda node, operand: node.op == op and operand.dtype in dtypes)
+    return _of(op, holds=lambda node, operand: operand.dtype in dtypes)
 
 
 def _sums_too_much(node: Op, operand: Value) -> bool:
     """Return whether a sum of all elements of integers may leave their dtype."""
-    if node.op != "sum" or operand.dtype not in INTEGERS or bits_of(operand.dtype) == 64:
+    if operand.dtype not in INTEGERS or bits_of(operand.dtype) == 64:
         return False
     least, most = range_of(operand.dtype if bits_of(operand.dtype) == 32 else "int32")
     ends = (int(operand.data.min()), int(operand.data.max())) if operand.data.size else (0, 0)
@@ -37,15 +40,11 @@ def _sums_too_much(node: Op, operand: Value) -> bool:
 
 def _of_a_part(node: Op, operand: Value) -> bool:
     narrow = operand.dtype != "bool" and bits_of(operand.dtype) < bits_of("int32")
-    return node.op == "topk" and narrow and node.value < operand.shape[-1]
+    return narrow and node.value < operand.shape[-1]
 
 
 def _keeps_all_axes(node: Op, operand: Value) -> bool:
-    return node.op in _GENERIC and node.axis < 0 and node.flag and len(operand.shape) > 1
-
-
-def _of_one(program: TritonProgram) -> bool:
-    return any(isinstance(one, Op) and one.op == "topk" and one.value == 1 for one in walk(program.body))
+    return node.axis < 0 and node.flag and len(operand.shape) > 1
 
 
 def _reversed_into_an_atomic(program: TritonProgram) -> bool:
@@ -98,14 +97,14 @@ KNOWN: tuple[Known, ...] = (
     Known(
         issue=f"{_TRACKER}/issues/10952",
         before="3.9.0",
-        holds=_of_one,
+        holds=_of("topk", holds=lambda node, operand: node.value == 1),
         example=_example("int32", Op("v2", "topk", ("v1",), value=1), size=1),
     ),
     Known(
         issue=f"{_TRACKER}/pull/11531",
         kinds=("interpreted",),
         before="3.9.0",
-        holds=partial(_has, _sums_too_much),
+        holds=_of("sum", holds=_sums_too_much),
         example=_example(
             "int32",
             Op("v4", "sum", ("v1",)),
@@ -124,7 +123,7 @@ KNOWN: tuple[Known, ...] = (
     Known(
         issue=f"{UNSENT}/triton_keep_dims",
         kinds=("interpreted",),
-        holds=partial(_has, _keeps_all_axes),
+        holds=_of(*_GENERIC, holds=_keeps_all_axes),
         example=_example(
             "int32",
             Op("v4", "reshape", ("v1",), shape=(2, 2)),
@@ -136,12 +135,12 @@ KNOWN: tuple[Known, ...] = (
     ),
     Known(
         issue=f"{UNSENT}/triton_flip_of_one",
-        holds=partial(_has, lambda node, operand: node.op == "flip" and operand.shape == (1,)),
+        holds=_of("flip", holds=lambda node, operand: operand.shape == (1,)),
         example=_example("int32", Op("v4", "full", shape=(1,)), Op("v2", "flip", ("v4",)), size=1),
     ),
     Known(
         issue=f"{UNSENT}/triton_topk_dtype",
-        holds=partial(_has, _of_a_part),
+        holds=_of("topk", holds=_of_a_part),
         example=_example(
             "float16",
             Op("v4", "topk", ("v1",), value=2),
