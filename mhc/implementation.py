@@ -1,6 +1,7 @@
 """Implementation: one way to compute an operator, as a frozen record. It is the interface for external kernels."""
 
 import inspect
+import re
 import sysconfig
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -53,8 +54,23 @@ def place_of(error: BaseException) -> str:
         frames = traceback.extract_tb(error.__traceback__)
     except BaseException:  # of files that cannot be read
         return ""
-    own = [one for one in frames if Path(one.filename).is_file() and not _is_installed(one.filename)]
-    return f"{Path(own[-1].filename).name}, line {own[-1].lineno}" if own else ""
+    return _innermost([(one.filename, one.lineno) for one in reversed(frames)])
+
+
+def place_of_crash(output: str) -> str:
+    """Return the same of a process that a signal ended, from the stack that `faulthandler` wrote to its output."""
+    stacks = re.findall(r"^Current thread .*\n((?:  File .*\n)+)", output, re.MULTILINE)
+    return _innermost(re.findall(r'^  File "(.+)", line (\d+) in ', stacks[-1], re.MULTILINE)) if stacks else ""
+
+
+def _innermost(frames: Sequence[tuple[str, Any]]) -> str:
+    """Return the first file that is neither Python's, nor installed, nor ours, with its line.
+
+    Args:
+        frames: files and lines, the innermost first.
+    """
+    own = ((Path(file).name, line) for file, line in frames if Path(file).is_file() and not _is_installed(file))
+    return next((f"{name}, line {line}" for name, line in own), "")
 
 
 def _is_installed(file: str) -> bool:

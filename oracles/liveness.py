@@ -84,13 +84,14 @@ def hung(limit: float) -> Verdict:
     return _process_failed("hang", f"no answer within {limit:g} s")
 
 
-def died(how: str, *, called: bool = True) -> Died:
+def died(how: str, *, called: bool = True, place: str = "") -> Died:
     """Return the verdict on a process that ended by a signal or with a status.
 
     called: the implementation was called in the case; otherwise the reference may be to blame, or an earlier call.
+    place: the file and line where it was.
     """
     when = "in the middle of the case" if called else "in the reference, before the implementation was called in this case"
-    return Died(**vars(_process_failed(how, f"its process ended {when}: {how}")), how=how)
+    return Died(**vars(_process_failed(how, f"its process ended {when}: {how}{f' ({place})' if place else ''}")), how=how)
 
 
 def after_judged(verdict: Verdict) -> Verdict:

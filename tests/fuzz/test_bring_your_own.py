@@ -196,5 +196,5 @@ def test_findings_about_the_interface() -> None:
     assert messages[:3] == printed
     assert messages[3:] == [
         "forward raised Refused: n must be 4",  # tests/oracles/test_refusal.py
-        "its process ended in the middle of the case: SIGABRT",  # tests/fuzz/test_process.py
+        "its process ended in the middle of the case: SIGABRT (abort.py, line 8)",  # tests/fuzz/test_process.py
     ]

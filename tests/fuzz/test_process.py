@@ -471,7 +471,9 @@ def test_a_crash_ends_a_process_by_its_own_signal_whatever_a_library_has_install
     client = WorkerClient(f"{file}:IMPL", implementation, "cpu", log=log)
     try:
         client.start(default_case(), Level.PLAIN)
-        assert [one.symptom for one in client.finish()] == ["SIGSEGV"]
+        (verdict,) = client.finish()
+        assert verdict.symptom == "SIGSEGV"
+        assert verdict.message.endswith("SIGSEGV (handles.py, line 13)")
     finally:
         client.stop()
     assert "Segmentation fault" in log.read_text(encoding="utf-8")

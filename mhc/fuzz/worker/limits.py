@@ -8,6 +8,8 @@ from pathlib import Path
 from mhc.fuzz.check.differential import Peer
 
 _ALLOCATOR = "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"  # PyTorch takes the first that is set
+_END = 1 << 16
+"""Bytes of output in which the stack of a crash is looked for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,3 +68,13 @@ def size_of(path: Path) -> int:
         return path.stat().st_size
     except OSError:
         return 0
+
+
+def end_of(path: Path | None) -> str:
+    """Return the last text of a file; an empty one where there is no such file."""
+    try:
+        with (path or Path(os.devnull)).open("rb") as file:
+            file.seek(max(0, size_of(path) - _END) if path else 0)
+            return file.read().decode(errors="replace")
+    except OSError:
+        return ""

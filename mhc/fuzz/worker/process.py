@@ -17,7 +17,7 @@ from mhc.fuzz.check.differential import Peer, PeerResult
 from mhc.fuzz.worker.compiler_watch import Compilers
 from mhc.fuzz.worker.forkserver import FORKSERVER, UNKNOWN, children, end_orphans, has_ended
 from mhc.fuzz.worker.frames import Garbled, Reader
-from mhc.fuzz.worker.limits import Limits, Peers, allocator_share, resident, size_of
+from mhc.fuzz.worker.limits import Limits, Peers, allocator_share, end_of, resident, size_of
 from mhc.fuzz.worker.protocol import (
     STACKS,
     Begun,
@@ -32,6 +32,7 @@ from mhc.fuzz.worker.protocol import (
     Request,
     Running,
 )
+from mhc.implementation import place_of_crash
 from mhc.oracles import liveness
 from mhc.oracles.verdict import Verdict
 
@@ -259,7 +260,8 @@ class Process:
             how = self._exit()
             if self.doing == "judging" and not self._called:
                 return Fault(message=f"the process ended in the reference, before it called the implementation: {how}")
-            return liveness.died(how, called=self._called_now or self.doing != "judging")
+            place = place_of_crash(end_of(self.log))
+            return liveness.died(how, called=self._called_now or self.doing != "judging", place=place)
         if self._silent is not None and now - self._silent > self.limits.parting:
             return liveness.closed_pipe(self.limits.parting)
         used = resident(self._process.pid)
