@@ -11,12 +11,24 @@ from msgspec.structs import replace
 from mhc.programs.arithmetic import Invalid
 from mhc.programs.grammar import INTEGERS, UNSIGNED, range_of
 from mhc.programs.triton.evaluate import Machine, inputs_of
-from mhc.programs.triton.grammar import FLOATS, Atomic, Buffer, Load, Op, Statement, Store, TritonProgram
+from mhc.programs.triton.grammar import (
+    FLOATS,
+    Atomic,
+    Buffer,
+    Load,
+    Op,
+    Statement,
+    Store,
+    TritonProgram,
+    uses,
+    walk,
+)
 from mhc.programs.triton.values import Value
 from mhc.strategies.programs.indices import Draw
 
 _SHAPES = ((4,), (1,), (2,), (8,), (16,), (32,), (64,), (2, 4), (4, 4), (8, 2), (1, 8), (16, 16), (2, 2, 4), (4, 1, 2))
 _ATOMIC = ("int32", "uint32", "int64", "uint64")
+_OUTPUTS = ("y", "z", "m", "n", "s", "t")
 ITERATIONS = 4
 """An input has enough elements for so many iterations of a loop to load a block of its own."""
 
@@ -36,6 +48,7 @@ class Blocks:
         self.body: list[Statement] = []
         self.pool: list[str] = []
         self._machine = Machine((), self.grid, {})
+        self._indices: dict[tuple[int, ...], str] = {}  # the last of each shape
         self._stored: set[str] = set()
 
     def pick(self, *options: Any) -> Any:
@@ -131,7 +144,7 @@ class Blocks:
         """Draw the inputs, and load a block of each."""
         shape = self.pick(*_SHAPES)
         for name in ("x", "w")[: self.pick(1, 2)]:
-            dtype = self.pick("int32", *INTEGERS, *FLOATS)
+            dtype = self.pick("int32", *INTEGERS, *FLOATS, *FLOATS)
             other = shape if name == "x" or self.pick(True, False) else self.pick(*_SHAPES)
             self._buffers.append(self._input(name, dtype, math.prod(other) * math.prod(self.grid) * ITERATIONS))
             self._restart()
@@ -221,7 +234,14 @@ class Blocks:
         return number
 
     def index(self, shape: tuple[int, ...]) -> str:
-        """Return indices of a block: 0, 1, ... in it, and behind those of the blocks before."""
+        """Return indices of a block: 0, 1, ... in it, behind those of the blocks before; most often those made before."""
+        made = self._indices.get(shape)
+        if made in self._machine.blocks[0] and self.pick(True, True, False):
+            return str(made)
+        self._indices[shape] = self._index(shape)
+        return self._indices[shape]
+
+    def _index(self, shape: tuple[int, ...]) -> str:
         size = math.prod(shape)
         if len(shape) == len(self.grid) == 2 and self.pick(True, False):
             return self._tile_index(*shape)
@@ -293,10 +313,12 @@ class Blocks:
         return self.must(self.pick("lt", "ge", "ne"), index, bound)
 
     def outputs(self) -> None:
-        """Store one or two of the last values, each in an output of its own."""
+        """Store values, each in an output of its own: first those that nothing uses, since the others show in them."""
+        used = {name for one in walk(tuple(self.body)) for name in uses(one)}
+        pool = [*(one for one in self.pool if one in used), *(one for one in self.pool if one not in used)]
         stored: list[str] = []
-        for buffer in ("y", "z")[: self.pick(1, 1, 2)]:
-            wanted = [one for one in self.pool if one not in stored]
+        for buffer in _OUTPUTS[: self.pick(1, 2, 3, 4, 6)]:
+            wanted = [one for one in pool if one not in stored]
             if not wanted:
                 return
             name = str(self.pick(*reversed(wanted[-3:])))

@@ -24,7 +24,7 @@ class Operations:
     def kinds(self) -> list[Callable[[], None]]:
         """Return what draws a statement without a body each; where it has no one meaning, it adds nothing."""
         kinds = [self._binary, self._unary, self._select, self._shape, self._reduction, self._scan, self._order, self._cast]
-        kinds += [self._binary, self._shape, self._reduction]
+        kinds += [*kinds, self._binary, self._shape, self._reduction, self._binary, self._shape]
         return kinds if self._blocks.grid == (1,) else [*kinds, self._place]
 
     def _like(self, one: Value, *, broadcast: bool = True) -> str:

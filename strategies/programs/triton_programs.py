@@ -31,7 +31,7 @@ def _programs(draw: Draw, release: str) -> TritonProgram:
     blocks = Blocks(draw, release)
     blocks.inputs()
     statements = Statements(blocks)
-    for _ in range(blocks.pick(1, 2, 3, 4, 6, 8, 12)):
+    for _ in range(blocks.pick(1, 2, 4, 6, 9, 12, 16, 24)):
         statements.statement(depth=0)
     blocks.outputs()
     return tidy(blocks.program())
