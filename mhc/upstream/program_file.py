@@ -16,13 +16,14 @@ from mhc.programs.languages import AnyProgram, language_of
 from mhc.programs.targets import ProgramTarget
 from mhc.programs.triton import compiled
 from mhc.programs.triton.evaluate import inputs_of as triton_inputs_of
-from mhc.programs.triton.grammar import TritonProgram
+from mhc.programs.triton.grammar import Descriptor, TritonProgram, walk
 from mhc.upstream.verify import ExportError
 
 Array = np.ndarray[Any, Any]
 _FILL = 7  # of TileLang's outputs, so that a store of 0 and one that is lost differ
 _LONG = 4  # so many equal numbers are written out
 _TILELANG = "import tilelang\nimport tilelang.language as T\nimport torch\n"
+_ALLOCATOR = 'triton.set_allocator(lambda size, *_: torch.empty(size, dtype=torch.int8, device="cuda"))'
 _TRITON = "import torch\nimport triton\nimport triton.language as tl\n"
 
 
@@ -109,7 +110,9 @@ def _launched(name: str, program: TritonProgram, target: ProgramTarget) -> str:
 def _ran(name: str, program: TritonProgram, target: ProgramTarget, options: str, device: str) -> str:
     given = triton_inputs_of(program)
     called = ", ".join(one.name for one in program.buffers)
+    described = any(isinstance(one, Descriptor) for one in walk(program.body))
     body = [
+        *([_ALLOCATOR] if described and device else []),
         *(f"{one.name} = {_tensor(given[one.name], one.dtype, device, offset=one.offset)}" for one in program.buffers),
         f"f[{program.grid!r}]({called}{options})",
         *_judged(program, given),

@@ -24,11 +24,27 @@ from mhc.programs.triton import launched
 from mhc.programs.triton.build import refused
 from mhc.programs.triton.edits import rank
 from mhc.programs.triton.evaluate import evaluate
-from mhc.programs.triton.grammar import Atomic, Buffer, Carry, For, If, Load, Op, Statement, Store, TritonProgram, walk
+from mhc.programs.triton.grammar import (
+    Atomic,
+    BlockLoad,
+    BlockStore,
+    Buffer,
+    Carry,
+    Descriptor,
+    For,
+    If,
+    Load,
+    Op,
+    Statement,
+    Store,
+    TritonProgram,
+    walk,
+)
 from mhc.programs.triton.known import KNOWN
 from mhc.programs.triton.memory import Memory
 from mhc.programs.triton.text import render
 from mhc.programs.triton.words import signature
+from mhc.upstream.program_file import form_of
 
 INTERPRETER = TARGETS["triton-interpreter"]
 Judge = Callable[[TritonProgram], list[Verdict]]
@@ -141,6 +157,38 @@ ATOMIC = TritonProgram(
         Atomic("add", "y", "v2", "v0"),
     ),
 )
+DESCRIBED = TritonProgram(
+    buffers=(Buffer("x", 44, "int16", least=-9, most=9), Buffer("y", 40, "int16", written=True)),
+    grid=(2,),
+    body=(
+        Op("r", "full", value=5),
+        Op("c", "full", value=3),
+        Op("m", "full", value=-1),
+        Op("o", "full"),
+        Descriptor("d", "x", ("r", "c"), (4, 8), 8),
+        BlockLoad("v0", "d", ("m", "o")),
+        Op("v1", "program_id"),
+        Op("v3", "shl", ("v1",), value=2, flag=True),
+        Descriptor("e", "y", ("r", "c"), (4, 8), 8),
+        BlockStore("e", ("v3", "o"), "v0"),
+    ),
+)
+EXCHANGED = TritonProgram(
+    buffers=(Buffer("u", 8, most=3, written=True, updated=True), Buffer("y", 8, written=True)),
+    body=(
+        Op("v0", "arange", shape=(8,)),
+        Load("v1", "u", "v0"),
+        Op("v2", "full", shape=(8,), value=1),
+        Op("v3", "maximum", ("v1", "v2")),
+        Atomic("cas", "u", "v0", "v0", name="v4", compare="v3"),
+        Op("v5", "add", ("v4", "v0")),
+        Op("v6", "full", value=5),
+        Op("v7", "lt", ("v0", "v6")),
+        Atomic("xchg", "u", "v0", "v5", "v7"),
+        Atomic("max", "u", "v0", "v1", name="v8"),
+        Store("y", "v0", "v8"),
+    ),
+)
 FLIP = program(Op("v2", "full", shape=(1,), value=3), Op("v9", "flip", ("v2",)), size=1)
 
 
@@ -161,6 +209,14 @@ def test_a_reported_bug_is_still_there(entry: Known, interpreted: Judge, compile
     judge = {"interpreted": interpreted, "compiled": compiled}.get(kind)
     if judge is not None and entry.is_in(version("triton"), kind):
         assert any(one.status is Status.FAIL for one in judge(entry.example))
+
+
+@pytest.mark.parametrize("one", [DESCRIBED, EXCHANGED], ids=["descriptors", "exchanges"])
+def test_the_interpreter_and_the_compiler_take_descriptors_and_exchanges(
+    one: TritonProgram, interpreted: Judge, compiled: Judge
+) -> None:
+    assert {verdict.status for verdict in interpreted(one)} == {Status.PASS}
+    assert {verdict.status for verdict in compiled(one)} == {Status.PASS}
 
 
 def test_the_interpreter_stores_in_bodies_what_the_evaluator_stores(interpreted: Judge) -> None:
@@ -250,6 +306,21 @@ def test_a_launch_gives_the_kernel_its_buffers_twice(monkeypatch: pytest.MonkeyP
     assert launches == [((2, 1), {"num_warps": 8, "num_stages": 3})] * 2
     with pytest.raises(CompileError, match="two runs differ in y"):
         ready()
+
+
+def test_a_launch_allocates_memory_for_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
+    allocators: list[Callable[..., Any]] = []
+    monkeypatch.setattr(launched, "triton", lambda: SimpleNamespace(set_allocator=allocators.append))
+    monkeypatch.setattr(launched, "_once", lambda one, kernel: {})
+    monkeypatch.setattr(launched, "DEVICE", "cpu")
+    launched._twice(RIGHT[0], render(RIGHT[0]))
+    assert not allocators
+    launched._twice(DESCRIBED, render(DESCRIBED))
+    (allocate,) = allocators
+    assert allocate(256, 128, None).nbytes == 256
+    text = form_of(TARGETS["triton-to-cuda"]).write("program", DESCRIBED, TARGETS["triton-to-cuda"])
+    assert 'triton.set_allocator(lambda size, *_: torch.empty(size, dtype=torch.int8, device="cuda"))' in text
+    assert "set_allocator" not in form_of(INTERPRETER).write("program", DESCRIBED, INTERPRETER)
 
 
 def test_an_error_of_the_driver_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,7 +84,7 @@ def test_a_program_is_the_same_after_its_json() -> None:
         ('"dtype":"int8"', '"dtype":"void"'),
         ('"combine":"xor"', '"combine":"exec"'),
         ('"kind":"tl.range"', '"kind":"iter"'),
-        ('"op":"max"', '"op":"cas"'),
+        ('"op":"max"', '"op":"swap"'),
         ('"condition":"u0"', '"condition":"True or u0"'),
         ('"num_warps":8', '"num_warps":"8"'),
         ('"type":"if"', '"type":"while"'),

@@ -8,7 +8,22 @@ from msgspec.structs import replace
 
 from mhc.programs.arithmetic import Invalid
 from mhc.programs.triton.evaluate import Machine, inputs_of
-from mhc.programs.triton.grammar import FLOATS, Atomic, Buffer, For, If, Load, Op, Statement, Store, TritonProgram, walk
+from mhc.programs.triton.grammar import (
+    FLOATS,
+    Atomic,
+    BlockLoad,
+    BlockStore,
+    Buffer,
+    Descriptor,
+    For,
+    If,
+    Load,
+    Op,
+    Statement,
+    Store,
+    TritonProgram,
+    walk,
+)
 from mhc.programs.triton.values import Value
 
 Body = tuple[Statement, ...]
@@ -58,7 +73,10 @@ def _without_stores(body: Body, updated: Container[str]) -> Body:
             other = {"otherwise": _without_stores(one.otherwise, updated)} if isinstance(one, If) else {}
             if inner:
                 kept.append(replace(one, body=inner, **other))
-        elif not isinstance(one, (Store, Atomic)) or one.buffer in updated:
+        elif isinstance(one, (Store, Atomic)):
+            if one.buffer in updated:
+                kept.append(one)
+        elif not isinstance(one, BlockStore):
             kept.append(one)
     return tuple(kept)
 
@@ -69,7 +87,9 @@ def loaded(program: TritonProgram) -> Iterator[TritonProgram]:
     names = {one.name for one in program.buffers}
     buffer = next((one for one in "abcdeghk" if one not in names), None)
     for at, node in reversed(list(enumerate(program.body))):
-        if buffer is None or not isinstance(node, Op) or node.op in {"full", "arange"} or node.name not in values:
+        if buffer is None or not isinstance(node, (Op, BlockLoad)) or node.name not in values:
+            continue
+        if isinstance(node, Op) and node.op in {"full", "arange"}:
             continue
         one = values[node.name]
         if one.dtype == "bool":
@@ -79,6 +99,23 @@ def loaded(program: TritonProgram) -> Iterator[TritonProgram]:
         added = Buffer(buffer, max(1, one.data.size), one.dtype, least=low, most=high)
         body = (*program.body[:at], *indices, Load(node.name, buffer, index), *program.body[at + 1 :])
         yield replace(program, buffers=(added, *program.buffers), body=body)
+
+
+def stored_plainly(program: TritonProgram) -> Iterator[TritonProgram]:
+    """Store a block at indices in the place of a descriptor, all of it."""
+    values = seen(program)
+    described = {one.name: one.buffer for one in walk(program.body) if isinstance(one, Descriptor)}
+    for at, node in reversed(list(enumerate(program.body))):
+        if not isinstance(node, BlockStore) or node.value not in values or node.descriptor not in described:
+            continue
+        one, buffer = values[node.value], described[node.descriptor]
+        indices, index = _indices(_fresh(program), one.shape)
+        buffers = tuple(
+            replace(other, size=max(other.size, one.data.size)) if other.name == buffer else other
+            for other in program.buffers
+        )
+        body = (*program.body[:at], *indices, Store(buffer, index, node.value), *program.body[at + 1 :])
+        yield replace(program, buffers=buffers, body=body)
 
 
 def _limits(one: Value) -> tuple[int, int]:
@@ -102,7 +139,7 @@ def _indices(fresh: Iterator[str], shape: tuple[int, ...]) -> tuple[Body, str]:
 
 def _fresh(program: TritonProgram) -> Iterator[str]:
     """Yield names that are not used."""
-    used = {one.name for one in walk(program.body) if isinstance(one, (Op, Load, Atomic))}
+    used = {one.name for one in walk(program.body) if isinstance(one, (Op, Load, Atomic, Descriptor, BlockLoad))}
     used |= {carry.name for one in walk(program.body) if isinstance(one, (For, If)) for carry in one.carried}
     used |= {one.var for one in walk(program.body) if isinstance(one, For)}
     return (name for name in (f"v{number}" for number in range(1000)) if name not in used)

@@ -6,11 +6,25 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from mhc.programs.triton.cuts import Body, cut, loaded, seen
-from mhc.programs.triton.grammar import Atomic, For, If, Load, Op, Statement, Store, TritonProgram, uses, walk
+from mhc.programs.triton.cuts import Body, cut, loaded, seen, stored_plainly
+from mhc.programs.triton.grammar import (
+    Atomic,
+    BlockLoad,
+    BlockStore,
+    Descriptor,
+    For,
+    If,
+    Load,
+    Op,
+    Statement,
+    Store,
+    TritonProgram,
+    uses,
+    walk,
+)
 
 Step = Callable[[TritonProgram], Iterator[TritonProgram]]
-_NAMES = ("index", "mask", "other", "value", "bound", "condition")
+_NAMES = ("index", "mask", "other", "value", "bound", "condition", "compare", "descriptor")
 _KINDS = {"range": 0, "tl.static_range": 1, "tl.range": 2, "while": 3}
 
 
@@ -28,12 +42,15 @@ def rank(program: TritonProgram) -> tuple[Any, ...]:
         len(program.grid),
         sum(program.grid) + sum(len(one.indices) for one in loops),
         sum(one.size for one in program.buffers),
-        sum(size for one in ops for size in one.shape) + sum(len(one.shape) for one in ops),
+        sum(size for one in ops for size in one.shape)
+        + sum(len(one.shape) for one in ops)
+        + sum(sum(one.block) + len(one.block) + one.stride for one in nodes if isinstance(one, Descriptor)),
         sum(one.dtype != "int32" for one in program.buffers) + sum(one.dtype != "int32" for one in ops),
         sum(_loop_rank(one) for one in loops),
         (program.num_warps != 4, program.num_stages != 3, program.num_warps, program.num_stages),
         sum(one.offset for one in program.buffers),
-        sum(one.flag + abs(one.axis) + (one.combine != "add") for one in ops),
+        sum(one.flag + abs(one.axis) + (one.combine != "add") for one in ops)
+        + sum(one.op != "add" for one in nodes if isinstance(one, Atomic)),
         sum(abs(one.value) for one in ops),
         sum(one.value < 0 for one in ops),
         sum(abs(one.least) + abs(one.most) for one in program.buffers),
@@ -54,7 +71,7 @@ def tidy(program: TritonProgram) -> TritonProgram:
         if shorter == body:
             break
         body = shorter
-    named = {one.buffer for one in walk(body) if isinstance(one, (Load, Store, Atomic))}
+    named = {one.buffer for one in walk(body) if isinstance(one, (Load, Store, Atomic, Descriptor))}
     return replace(program, body=body, buffers=tuple(one for one in program.buffers if one.name in named))
 
 
@@ -66,7 +83,7 @@ def _without_unused(body: Body, reads: Mapping[str, int]) -> Body:
     """
     kept: list[Statement] = []
     for one in body:
-        if isinstance(one, (Op, Load)) and not reads[one.name]:
+        if isinstance(one, (Op, Load, Descriptor, BlockLoad)) and not reads[one.name]:
             continue
         if isinstance(one, (For, If)):
             carried = tuple(
@@ -110,7 +127,7 @@ def statements(program: TritonProgram) -> Iterator[TritonProgram]:
     """Leave out a statement, use an operand in the place of a result, or put what is in a loop in its place."""
 
     def change(node: Statement) -> Iterator[tuple[Body, Mapping[str, str]]]:
-        if isinstance(node, (Store, Atomic)):
+        if isinstance(node, (Store, Atomic, BlockStore)):
             yield (), {}
         elif isinstance(node, Op):
             for name in dict.fromkeys(node.args):
@@ -139,9 +156,18 @@ def statements(program: TritonProgram) -> Iterator[TritonProgram]:
 def constants(program: TritonProgram) -> Iterator[TritonProgram]:
     """Use a constant, or another value of the same dtype and shape, in the place of a result."""
     values = seen(program)
+    described = [one for one in walk(program.body) if isinstance(one, Descriptor)]
 
     def change(node: Statement) -> Iterator[tuple[Body, Mapping[str, str]]]:
-        if not isinstance(node, (Op, Load)) or (isinstance(node, Op) and node.op == "full"):
+        if isinstance(node, Descriptor):
+            yield from (
+                ((), {node.name: one.name}) for one in described if one.name != node.name and one.block == node.block
+            )
+        if isinstance(node, Op) and node.op == "full":
+            alike = (one.name for one in _ops(program) if replace(one, name=node.name) == node and one.name != node.name)
+            yield from (((), {node.name: name}) for name in alike)
+            return
+        if not isinstance(node, (Op, Load, BlockLoad)):
             return
         now = values.get(node.name)
         if now is None:
@@ -166,6 +192,7 @@ def _unmasked(node: Any) -> Iterator[tuple[Body, Mapping[str, str]]]:
 def sizes(program: TritonProgram) -> Iterator[TritonProgram]:
     """Make blocks, buffers and loops smaller: all of one size together, then single ones."""
     shapes = [one.shape for one in walk(program.body) if isinstance(one, Op)]
+    shapes += [one.block for one in walk(program.body) if isinstance(one, Descriptor)]
     extents = sorted({size for shape in shapes for size in shape} | {one.size for one in program.buffers}, reverse=True)
     for size in extents:
         for smaller in dict.fromkeys((1, 2, 16, size // 4, size // 2)):
@@ -175,7 +202,7 @@ def sizes(program: TritonProgram) -> Iterator[TritonProgram]:
             yield _resized(program, {one: one // 2 for one in extents if one >= size})
     for shape in dict.fromkeys(one for one in shapes if len(one) > 1):
         for axis in range(len(shape)):
-            yield _reshaped(program, shape, (*shape[:axis], *shape[axis + 1 :]))
+            yield _reshaped(program, shape, axis)
     for number, one in enumerate(program.buffers):
         for smaller in dict.fromkeys((1, 2, one.size // 2, one.size - 1)):
             if 0 < smaller < one.size:
@@ -190,6 +217,10 @@ def sizes(program: TritonProgram) -> Iterator[TritonProgram]:
                     if 0 < smaller < size:
                         yield (replace(node, shape=(*node.shape[:axis], smaller, *node.shape[axis + 1 :])),), {}
                 yield (replace(node, shape=(*node.shape[:axis], *node.shape[axis + 1 :])),), {}
+        elif isinstance(node, Descriptor):
+            for stride in dict.fromkeys((node.block[-1], node.stride // 4, node.stride // 2)):
+                if 0 < stride < node.stride:
+                    yield (replace(node, stride=stride),), {}
         elif isinstance(node, For):
             fewer = ({"end": node.begin + count * node.step} for count in (1, 2)) if node.step > 0 else ()
             plainer: tuple[dict[str, Any], ...] = (
@@ -224,6 +255,8 @@ def values(program: TritonProgram) -> Iterator[TritonProgram]:
             yield _all_in_int32(program, dtype)
 
     def change(node: Statement) -> Iterator[tuple[Body, Mapping[str, str]]]:
+        if isinstance(node, Atomic) and node.op != "add":
+            yield (replace(node, op="add", compare=None),), {}
         if not isinstance(node, Op):
             return
         if node.dtype != "int32":
@@ -258,7 +291,7 @@ def values(program: TritonProgram) -> Iterator[TritonProgram]:
         yield replace(program, body=body)
 
 
-STEPS: tuple[Step, ...] = (settings, cut, statements, loaded, constants, sizes, values)
+STEPS: tuple[Step, ...] = (settings, cut, statements, loaded, stored_plainly, constants, sizes, values)
 
 
 def changed(
@@ -285,8 +318,9 @@ def renamed(node: Any, names: Mapping[str, str]) -> Any:
     for name in _NAMES:
         if getattr(node, name, None) in names and not (name == "value" and isinstance(node, Op)):
             changes[name] = names[getattr(node, name)]
-    if isinstance(node, Op):
-        changes["args"] = tuple(names.get(one, one) for one in node.args)
+    for several in ("args", "sizes", "offsets"):
+        if hasattr(node, several):
+            changes[several] = tuple(names.get(one, one) for one in getattr(node, several))
     if isinstance(node, (For, If)):
         changes["body"] = tuple(renamed(one, names) for one in node.body)
         changes["carried"] = tuple(
@@ -307,15 +341,16 @@ def _with_buffer(program: TritonProgram, number: int, **changes: Any) -> TritonP
     return replace(program, buffers=(*program.buffers[:number], one, *program.buffers[number + 1 :]))
 
 
-def _mapped(body: Body, change: Callable[[Op], Op]) -> Body:
+def _mapped(body: Body, change: Callable[[Op], Op], described: Callable[[Any], Any] = lambda one: one) -> Body:
+    """Return the statements with others in the place of operations, and of what has to do with descriptors."""
     return tuple(
         change(one)
         if isinstance(one, Op)
-        else replace(one, body=_mapped(one.body, change))
+        else replace(one, body=_mapped(one.body, change, described))
         if isinstance(one, For)
-        else replace(one, body=_mapped(one.body, change), otherwise=_mapped(one.otherwise, change))
+        else replace(one, body=_mapped(one.body, change, described), otherwise=_mapped(one.otherwise, change, described))
         if isinstance(one, If)
-        else one
+        else described(one)
         for one in body
     )
 
@@ -327,13 +362,32 @@ def _resized(program: TritonProgram, others: Mapping[int, int]) -> TritonProgram
         number = others.get(int(node.value), node.value) if node.dtype == "int32" and node.op == "full" else node.value
         return replace(node, shape=tuple(others.get(one, one) for one in node.shape), value=number)
 
+    def described(node: Any) -> Any:
+        if not isinstance(node, Descriptor):
+            return node
+        stride = others.get(node.stride, node.stride)
+        return replace(node, block=tuple(others.get(one, one) for one in node.block), stride=stride)
+
     buffers = tuple(replace(one, size=others.get(one.size, one.size)) for one in program.buffers)
-    return replace(program, buffers=buffers, body=_mapped(program.body, change))
+    return replace(program, buffers=buffers, body=_mapped(program.body, change, described))
 
 
-def _reshaped(program: TritonProgram, shape: tuple[int, ...], other: tuple[int, ...]) -> TritonProgram:
-    """Return the program with another shape wherever it names this one."""
-    body = _mapped(program.body, lambda one: replace(one, shape=other) if one.shape == shape else one)
+def _reshaped(program: TritonProgram, shape: tuple[int, ...], axis: int) -> TritonProgram:
+    """Return the program without an axis wherever it names this shape."""
+
+    def without(all_: tuple[Any, ...]) -> tuple[Any, ...]:
+        return (*all_[:axis], *all_[axis + 1 :])
+
+    names = {one.name for one in walk(program.body) if isinstance(one, Descriptor) and one.block == shape}
+
+    def described(node: Any) -> Any:
+        if isinstance(node, Descriptor) and node.name in names:
+            return replace(node, sizes=without(node.sizes), block=without(node.block), stride=0)
+        if isinstance(node, (BlockLoad, BlockStore)) and node.descriptor in names:
+            return replace(node, offsets=without(node.offsets))
+        return node
+
+    body = _mapped(program.body, lambda one: replace(one, shape=without(shape)) if one.shape == shape else one, described)
     return replace(program, body=body)
 
 

@@ -3,21 +3,39 @@
 Nothing here comes from Triton. What operations give is in `mhc.programs.triton.operations`.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from mhc.programs.arithmetic import Invalid
-from mhc.programs.grammar import INTEGERS, range_of
-from mhc.programs.triton.grammar import FLOATS, Atomic, Buffer, Carry, For, If, Load, Op, Statement, Store, TritonProgram
+from mhc.programs.grammar import INTEGERS, bits_of, range_of
+from mhc.programs.triton.grammar import (
+    FLOATS,
+    Atomic,
+    BlockLoad,
+    BlockStore,
+    Buffer,
+    Carry,
+    Descriptor,
+    For,
+    If,
+    Load,
+    Op,
+    Statement,
+    Store,
+    TritonProgram,
+)
 from mhc.programs.triton.operations import TABLE
-from mhc.programs.triton.values import NUMPY, Array, Value, require, value
+from mhc.programs.triton.values import LARGEST_BLOCK, NUMPY, Array, Described, Value, require, value
 
 POISON = 0x5A
 """The byte of which all elements of an output consist before the program runs."""
 _STEPS = 4000
 _ITERATIONS = 64
+_FARTHEST = 1 << 20
+"""No block of a descriptor begins further away."""
 _ATOMIC = {
     "add": np.add,
     "max": np.maximum,
@@ -133,7 +151,18 @@ class Machine:
             case Store():
                 self._store(node, env, block)
             case Atomic():
-                self._atomic(node, env)
+                self._atomic(node, env, block)
+            case Descriptor():
+                require(node.name not in env and node.name not in self._buffers, f"{node.name} is set twice")
+                env[node.name] = self._described(node, env)
+            case BlockLoad():
+                buffer, places, inside = self._block(node, env)
+                require(not buffer.written, f"{buffer.name} is an output")
+                found = np.where(inside, self.memory[buffer.name][places], 0)
+                self._set(env, node.name, value(buffer.dtype, found.astype(NUMPY[buffer.dtype])))
+            case BlockStore():
+                buffer, places, inside = self._block(node, env)
+                self._put(buffer, places, inside, _get(env, node.value))
             case For():
                 self._loop(node, env, block)
             case If():
@@ -246,33 +275,87 @@ class Machine:
 
     def _store(self, node: Store, env: _Env, block: int) -> None:
         new, places, mask = self._target(node, env)
-        memory, stored = self.memory[node.buffer], self._stored[node.buffer]
-        require(not self._buffers[node.buffer].zeroed, f"{node.buffer} is for atomic operations")
-        at, elements = places[mask].reshape(-1), new.data[mask].astype(memory.dtype).reshape(-1)
         if self._buffers[node.buffer].updated:
             self._own(self._buffers[node.buffer], places, mask, block)
-        before = stored[at] & (not self._buffers[node.buffer].updated)
-        require((memory[at][before] == elements[before]).all(), f"two values for one element of {node.buffer}")
+        self._put(self._buffers[node.buffer], places, mask, new)
+
+    def _put(self, buffer: Buffer, places: Array, mask: Array, new: Value) -> None:
+        """Set elements of an output, which no other value may have been stored in."""
+        require(buffer.written and buffer.dtype == new.dtype, f"a store of {new.dtype} to {buffer.name}")
+        require(new.shape == places.shape, f"a store of {new.shape} to a block {places.shape}")
+        memory, stored = self.memory[buffer.name], self._stored[buffer.name]
+        require(not buffer.zeroed, f"{buffer.name} is for atomic operations")
+        at, elements = places[mask].reshape(-1), new.data[mask].astype(memory.dtype).reshape(-1)
+        before = stored[at] & (not buffer.updated)
+        require((memory[at][before] == elements[before]).all(), f"two values for one element of {buffer.name}")
         memory[at] = elements
-        require((memory[at] == elements).all(), f"two values for one element of {node.buffer}")
+        require((memory[at] == elements).all(), f"two values for one element of {buffer.name}")
         stored[at] = True
 
-    def _atomic(self, node: Atomic, env: _Env) -> None:
+    def _atomic(self, node: Atomic, env: _Env, block: int) -> None:
         new, places, mask = self._target(node, env)
-        dtype = new.dtype
-        require(self._buffers[node.buffer].zeroed, f"{node.buffer} is not for atomic operations")
-        require(dtype in {"int32", "uint32", "int64", "uint64"}, f"an atomic operation of {dtype}")
+        dtype, buffer, sets = new.dtype, self._buffers[node.buffer], node.op in {"xchg", "cas"}
+        require(buffer.zeroed or buffer.updated, f"{node.buffer} is not for atomic operations")
+        dtypes = {"int32", "uint32", "int64", "uint64", *(("int16", "uint16") if node.op == "cas" else ())}
+        require(dtype in dtypes, f"an atomic operation of {dtype}")
         kind = node.op, node.name is not None
-        require(self._atomics.setdefault(node.buffer, kind) == kind, f"two atomic operations on {node.buffer}")
-        memory = self.memory[node.buffer]
-        if node.name is not None:
-            at, met = places.reshape(-1), self._stored[node.buffer]
-            alone = mask.all() and not met[at].any() and len(np.unique(at)) == at.size
+        require(
+            buffer.updated or self._atomics.setdefault(node.buffer, kind) == kind, f"two atomic operations on {node.buffer}"
+        )
+        memory, at = self.memory[node.buffer], places[mask].reshape(-1)
+        if node.name is not None or sets or buffer.updated:
+            met = self._stored[node.buffer]
+            alone = (mask.all() or node.name is None) and len(np.unique(at)) == at.size
+            alone = alone and (buffer.updated or not met[at].any())
             require(alone, f"what an atomic operation on {node.buffer} finds depends on the order")
             met[at] = True
-            self._set(env, node.name, value(dtype, memory[places]))
-        with np.errstate(over="ignore"):
-            _ATOMIC[node.op].at(memory, places[mask].reshape(-1), new.data[mask].reshape(-1))
+            if buffer.updated:
+                self._own(buffer, places, mask, block)
+        require((node.op == "cas") == (node.compare is not None), f"what {node.op} compares with")
+        before = memory[places]
+        if node.name is not None:
+            self._set(env, node.name, value(dtype, before))
+        if node.compare is not None:
+            compare = _get(env, node.compare)
+            require(node.mask is None and compare.dtype == dtype and compare.shape == new.shape, "what cas compares with")
+            memory[places] = np.where(before == compare.data, new.data, before)
+        elif sets:
+            memory[at] = new.data[mask].reshape(-1)
+        else:
+            with np.errstate(over="ignore"):
+                _ATOMIC[node.op].at(memory, at, new.data[mask].reshape(-1))
+
+    def _described(self, node: Descriptor, env: _Env) -> Described:
+        """Return a descriptor that Triton allows: with multiples of 16 bytes, and all of it in the buffer."""
+        buffer = self._buffers.get(node.buffer)
+        if buffer is None:
+            raise Invalid(f"there is no buffer {node.buffer}")
+        require(not (buffer.zeroed or buffer.updated or buffer.dtype == "bool"), f"a descriptor of {node.buffer}")
+        sizes = _numbers(env, node.sizes)
+        aligned = (buffer.offset, node.stride, node.block[-1])
+        require(all(one * bits_of(buffer.dtype) % 128 == 0 for one in aligned), "a descriptor of parts of 16 bytes")
+        require(all(one & (one - 1) == 0 for one in node.block), f"a descriptor of blocks {node.block}")
+        require(math.prod(node.block) <= LARGEST_BLOCK, f"a descriptor of blocks {node.block}")
+        strides = (1,) if len(sizes) == 1 else (node.stride, 1)
+        require(len(node.block) == len(sizes) and (node.stride == 0) == (len(sizes) == 1), "axes of a descriptor")
+        require(min(sizes) > 0 and (len(sizes) == 1 or sizes[1] <= node.stride), f"a descriptor of sizes {sizes}")
+        last = sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True))
+        require(last < buffer.size, f"a descriptor of more than {node.buffer}")
+        return Described("descriptor", np.array(sizes), node.buffer, node.block, strides)
+
+    def _block(self, node: BlockLoad | BlockStore, env: _Env) -> tuple[Buffer, Array, Array]:
+        """Return the buffer, the places of a block in it, and which of them are in the line or in the matrix."""
+        one = env.get(node.descriptor)
+        if not isinstance(one, Described):
+            raise Invalid(f"there is no descriptor {node.descriptor}")
+        buffer, begins = self._buffers[one.buffer], _numbers(env, node.offsets)
+        require(len(begins) == len(one.block) and max(map(abs, begins)) <= _FARTHEST, f"a block at {begins}")
+        require(begins[-1] * bits_of(buffer.dtype) % 128 == 0, "a block that begins within 16 bytes")
+        lines = np.ix_(*(begin + np.arange(extent) for begin, extent in zip(begins, one.block, strict=True)))
+        inside, places = np.ones(one.block, dtype=bool), np.zeros(one.block, dtype=np.int64)
+        for line, size, stride in zip(lines, one.data, one.strides, strict=True):
+            inside, places = inside & (line >= 0) & (line < size), places + line * stride
+        return buffer, np.where(inside, places, 0), inside
 
 
 def _after(node: For | If) -> dict[str, str]:
@@ -281,6 +364,13 @@ def _after(node: For | If) -> dict[str, str]:
 
 def _get(env: Mapping[str, Value], name: str) -> Value:
     found = env.get(name)
-    if found is None:
+    if found is None or isinstance(found, Described):
         raise Invalid(f"there is no value {name}")
     return found
+
+
+def _numbers(env: Mapping[str, Value], names: Sequence[str]) -> list[int]:
+    """Return int32 values of one element."""
+    found = [_get(env, one) for one in names]
+    require(all(one.dtype == "int32" and not one.shape for one in found), "a size or an offset that is no int32")
+    return [int(one.data) for one in found]

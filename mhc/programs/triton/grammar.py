@@ -94,18 +94,53 @@ class Store(_Node, frozen=True, tag="store"):
 
 
 class Atomic(_Node, frozen=True, tag="atomic"):
-    """Combine elements of an output with values, one after the other, in any order; the output begins as 0.
+    """Combine elements of an output with values, one after the other, in any order; the output begins as 0, or is updated.
 
     Attributes:
+        op: `xchg` sets an element, `cas` only where it is what `compare` is; each element is combined with one value only.
         name: of what was there before, where each element is combined with one value only.
     """
 
-    op: Literal["add", "max", "min", "and", "or", "xor"]
+    op: Literal["add", "max", "min", "and", "or", "xor", "xchg", "cas"]
     buffer: Name
     index: Name
     value: Name
     mask: Name | None = None
     name: Name | None = None
+    compare: Name | None = None
+
+
+class Descriptor(_Node, frozen=True, tag="descriptor"):
+    """`name` stands for a line or a matrix in a buffer, of which blocks are loaded or stored.
+
+    What is outside of it is loaded as 0, and not stored.
+
+    Attributes:
+        sizes: int32 numbers, the length of the line, or rows and columns. block: the shape of the blocks.
+        stride: elements from the begin of a row to that of the next, a multiple of 16 bytes; 0 for a line.
+    """
+
+    name: Name
+    buffer: Name
+    sizes: Annotated[tuple[Name, ...], Meta(min_length=1, max_length=2)]
+    block: Annotated[tuple[Extent, ...], Meta(min_length=1, max_length=2)]
+    stride: Annotated[int, Meta(ge=0, le=65536)] = 0
+
+
+class BlockLoad(_Node, frozen=True, tag="block_load"):
+    """The block of a descriptor that begins at int32 offsets."""
+
+    name: Name
+    descriptor: Name
+    offsets: Annotated[tuple[Name, ...], Meta(min_length=1, max_length=2)]
+
+
+class BlockStore(_Node, frozen=True, tag="block_store"):
+    """Set the block of a descriptor of an output that begins at int32 offsets."""
+
+    descriptor: Name
+    offsets: Annotated[tuple[Name, ...], Meta(min_length=1, max_length=2)]
+    value: Name
 
 
 class Carry(_Node, frozen=True):
@@ -163,7 +198,7 @@ class If(_Node, frozen=True, tag="if"):
     otherwise: tuple["Statement", ...] = ()
 
 
-Statement = Op | Load | Store | Atomic | For | If
+Statement = Op | Load | Store | Atomic | Descriptor | BlockLoad | BlockStore | For | If
 
 
 class Buffer(_Node, frozen=True):
@@ -256,8 +291,16 @@ def uses(node: Statement) -> tuple[str, ...]:
             return node.args
         case Load():
             found: tuple[str | None, ...] = node.index, node.mask, node.other
-        case Store() | Atomic():
+        case Store():
             found = node.index, node.value, node.mask
+        case Atomic():
+            found = node.index, node.value, node.mask, node.compare
+        case Descriptor():
+            return node.sizes
+        case BlockLoad():
+            return node.descriptor, *node.offsets
+        case BlockStore():
+            return node.descriptor, *node.offsets, node.value
         case For():
             found = (node.bound, *(name for one in node.carried for name in (one.start, one.after)))
         case If():

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from mhc.programs.compile_error import CompileError, Run
-from mhc.programs.triton.build import built, refused
+from mhc.programs.triton.build import built, refused, triton
 from mhc.programs.triton.compiled import own_cache
-from mhc.programs.triton.grammar import TritonProgram
+from mhc.programs.triton.grammar import Descriptor, TritonProgram, walk
 from mhc.programs.triton.memory import Memory
 from mhc.programs.triton.values import Array
 
@@ -30,6 +30,8 @@ def _twice(program: TritonProgram, text: str) -> dict[str, Array]:
     Raises:
         CompileError: it does not compile, it writes what it may not, or the two runs differ.
     """
+    if any(isinstance(one, Descriptor) for one in walk(program.body)):
+        triton().set_allocator(_allocated)
     with built(text) as kernel, own_cache():
         first, second = _once(program, kernel), _once(program, kernel)
     for name, one in first.items():
@@ -48,6 +50,13 @@ def _once(program: TritonProgram, kernel: Any) -> dict[str, Array]:
         raise refused("compile", error) from error
     _synchronise()
     return memory.outputs()
+
+
+def _allocated(size: int, alignment: int, stream: int | None) -> Any:
+    """Return memory in which a kernel keeps its descriptors."""
+    import torch  # noqa: PLC0415
+
+    return torch.empty(size, dtype=torch.int8, device=DEVICE)
 
 
 def _synchronise() -> None:

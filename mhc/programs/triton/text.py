@@ -4,7 +4,21 @@ from collections.abc import Container, Iterator, Sequence
 
 from msgspec.structs import replace
 
-from mhc.programs.triton.grammar import Atomic, Carry, For, If, Load, Op, Statement, Store, TritonProgram, walk
+from mhc.programs.triton.grammar import (
+    Atomic,
+    BlockLoad,
+    BlockStore,
+    Carry,
+    Descriptor,
+    For,
+    If,
+    Load,
+    Op,
+    Statement,
+    Store,
+    TritonProgram,
+    walk,
+)
 from mhc.programs.triton.operations import TABLE
 from mhc.programs.triton.reductions import COMBINE_TEXT, PAIRS_TEXT
 
@@ -38,7 +52,7 @@ def _block(body: Sequence[Statement], depth: int, updated: Container[str]) -> It
 
 
 def _lines(node: Statement, updated: Container[str]) -> Iterator[str]:
-    if isinstance(node, (Load, Store)) and node.buffer in updated:  # another thread may have had the element before
+    if isinstance(node, (Load, Store, Atomic)) and node.buffer in updated:  # another thread may have had the element before
         yield "tl.debug_barrier()"
     match node:
         case Op(op="program_id" | "num_programs"):
@@ -55,7 +69,16 @@ def _lines(node: Statement, updated: Container[str]) -> Iterator[str]:
         case Atomic():
             more = f", mask={node.mask}" if node.mask else ""
             name = f"{node.name} = " if node.name else ""
-            yield f"{name}tl.atomic_{node.op}({node.buffer} + {node.index}, {node.value}{more})"
+            compare = f"{node.compare}, " if node.compare else ""
+            yield f"{name}tl.atomic_{node.op}({node.buffer} + {node.index}, {compare}{node.value}{more})"
+        case Descriptor():
+            strides = f"[{node.stride}, 1]" if len(node.sizes) > 1 else "[1]"
+            sizes = f"shape=[{', '.join(node.sizes)}], strides={strides}, block_shape={list(node.block)}"
+            yield f"{node.name} = tl.make_tensor_descriptor({node.buffer}, {sizes})"
+        case BlockLoad():
+            yield f"{node.name} = {node.descriptor}.load([{', '.join(node.offsets)}])"
+        case BlockStore():
+            yield f"{node.descriptor}.store([{', '.join(node.offsets)}], {node.value})"
         case For():
             yield from _starts(node.carried)
             end = node.end if node.bound is None else node.bound

@@ -35,6 +35,15 @@ class Value:
         return tuple(self.data.shape)
 
 
+@dataclass(frozen=True)
+class Described(Value):
+    """A descriptor of a buffer, which no operation takes: `data` has the sizes."""
+
+    buffer: str
+    block: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
 def value(dtype: str, data: Any) -> Value:
     """Return a block of a dtype.
 

@@ -1,6 +1,6 @@
 """The operations of a Triton program in words: what findings are named by, and what was covered."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from mhc.programs.triton.cuts import seen
 from mhc.programs.triton.grammar import (
@@ -11,6 +11,9 @@ from mhc.programs.triton.grammar import (
     SCANS,
     SOURCES,
     Atomic,
+    BlockLoad,
+    BlockStore,
+    Descriptor,
     For,
     If,
     Load,
@@ -47,6 +50,8 @@ def _words(program: TritonProgram) -> set[str]:
                 found.add("masked store")
             case Atomic():
                 found.add(f"atomic_{node.op}{' and what was there' if node.name else ''}")
+            case BlockLoad() | BlockStore():
+                found.add(_block_word(program, node, values))
             case For():
                 kind = "while" if node.kind == "while" else f"for {node.kind}"
                 found.add(f"{kind}{_last(node)}{' that stores' if _writes(node) else ''}")
@@ -58,7 +63,29 @@ def _words(program: TritonProgram) -> set[str]:
 
 
 def _writes(node: For | If) -> bool:
-    return any(isinstance(one, (Store, Atomic)) for one in walk((node,)))
+    return any(isinstance(one, (Store, Atomic, BlockStore)) for one in walk((node,)))
+
+
+def _block_word(program: TritonProgram, node: BlockLoad | BlockStore, values: Mapping[str, Value]) -> str:
+    """Return what a descriptor does, with what may be a bug of its own: one axis, parts that are outside, a dtype."""
+    word = "block load" if isinstance(node, BlockLoad) else "block store"
+    one = next((one for one in walk(program.body) if isinstance(one, Descriptor) and one.name == node.descriptor), None)
+    if one is None:
+        return word
+    buffer = program.buffer(one.buffer)
+    dtype = f" {buffer.dtype}" if buffer is not None and buffer.dtype != "int32" else ""
+    outside = " partly outside" if _reaches_over(one, node, values) else ""
+    return f"{word}{' of one axis' if len(one.block) == 1 else ''}{outside}{dtype}"
+
+
+def _reaches_over(one: Descriptor, node: BlockLoad | BlockStore, values: Mapping[str, Value]) -> bool:
+    """Return whether a block, as far as its numbers are known, is not all in its line or matrix."""
+    if len(one.sizes) != len(node.offsets) or not {*one.sizes, *node.offsets} <= {*values}:
+        return False
+    ends = zip(node.offsets, one.block, one.sizes, strict=True)
+    return any(
+        values[begin].data < 0 or int(values[begin].data) + extent > values[size].data for begin, extent, size in ends
+    )
 
 
 def _last(node: For) -> str:
@@ -112,6 +139,10 @@ def features(program: TritonProgram) -> frozenset[str]:
     labels |= {"buffer: updated" for one in program.buffers if one.updated}
     labels |= {"operand: argument" for _ in program.arguments}
     labels |= {"branch: else" for node in walk(program.body) if isinstance(node, If) and node.otherwise}
+    labels |= {
+        f"atomic: {node.op}" for node in walk(program.body) if isinstance(node, Atomic) and node.op in {"xchg", "cas"}
+    }
+    labels |= {"descriptor: one axis" for node in walk(program.body) if isinstance(node, Descriptor) and not node.stride}
     labels |= {f"loop: {node.kind}" for node in walk(program.body) if isinstance(node, For)}
     labels |= {"loop: int64" for node in walk(program.body) if isinstance(node, For) and node.wide}
     labels |= {f"loop:{_last(node)}" for node in walk(program.body) if isinstance(node, For) and _last(node)}
