@@ -27,7 +27,8 @@ from mhc.programs.triton.values import Value
 from mhc.strategies.programs.indices import Draw
 
 _SHAPES = ((4,), (1,), (2,), (8,), (16,), (32,), (64,), (2, 4), (4, 4), (8, 2), (1, 8), (16, 16), (2, 2, 4), (4, 1, 2))
-_ATOMIC = ("int32", "uint32", "int64", "uint64")
+ATOMIC = ("int32", "uint32", "int64", "uint64")
+"""Dtypes of atomic operations."""
 _OUTPUTS = ("y", "z", "m", "n", "s", "t")
 ITERATIONS = 4
 """An input has enough elements for so many iterations of a loop to load a block of its own."""
@@ -167,6 +168,8 @@ class Blocks:
         one = self.value(name)
         if buffer is None or one.dtype == "bool":
             return
+        if self._stored_otherwise(buffer, name, one, var, span):
+            return
         size = max(1, one.data.size) * math.prod(self.grid)
         self._buffers.append(Buffer(buffer, size * span, one.dtype, written=True))
         self._restart()
@@ -178,13 +181,8 @@ class Blocks:
     def update(self, name: str) -> None:
         """Draw a change of elements in place: a load, a store to the same ones, and another load."""
         one = self.value(name)
-        size = max(1, one.data.size) * math.prod(self.grid)
-        held = next((buffer for buffer in self._buffers if buffer.updated), None)
-        if one.dtype == "bool" or (held is not None and (held.dtype, held.size) != (one.dtype, size)):
+        if not self._updated(one):
             return
-        if held is None:
-            self._buffers.append(replace(self._input("u", one.dtype, size), written=True, updated=True))
-            self._restart()
         index = self.index(one.shape)
         before = self.load("u", one.shape, index)
         ops = ("maximum", "minimum", "add") if one.dtype in FLOATS else ("add", "xor", "sub", "maximum")
@@ -195,6 +193,30 @@ class Blocks:
         mask = self.mask(at, one.shape) if self.pick(False, False, True) else None
         if self.add(Store("u", at, after, mask)) and self.pick(True, False):
             self.load("u", one.shape, index)
+
+    def _updated(self, one: Value) -> bool:
+        """Return whether a block of this dtype and shape can be changed in place; add the buffer if there is none."""
+        size = max(1, one.data.size) * math.prod(self.grid)
+        held = next((buffer for buffer in self._buffers if buffer.updated), None)
+        if one.dtype == "bool" or (held is not None and (held.dtype, held.size) != (one.dtype, size)):
+            return False
+        if held is None:
+            self._buffers.append(replace(self._input("u", one.dtype, size), written=True, updated=True))
+            self._restart()
+        return True
+
+    def _compared(self, one: Value, index: str | None = None) -> str:
+        """Return what elements are compared with before they are set: often what some of them are.
+
+        Args:
+            index: of the elements, where they are changed in place.
+        """
+        found = self.chosen(lambda other: other.dtype == one.dtype and other.shape == one.shape)
+        if index is not None and self.pick(True, True, False):
+            before = self.load("u", one.shape, index)
+            if before is not None:
+                return self.must(self.pick("maximum", "minimum", "and"), before, found or before)
+        return found if found is not None and self.pick(True, False) else self.full(one, self.pick(0, 1))
 
     def inputs_so_far(self) -> list[Buffer]:
         """Return the inputs."""
@@ -251,7 +273,10 @@ class Blocks:
         if len(shape) == 2 and self.pick(True, False):
             rows = self.must("expand_dims", self.must("arange", shape=(shape[0],)), axis=1, flag=self.pick(True, False))
             columns = self.must("expand_dims", self.must("arange", shape=(shape[1],)), axis=0, flag=self.pick(True, False))
-            index = self.must("add", self.must("mul", rows, self.full(None, shape[1])), columns)
+            if self.pick(False, False, True):  # by columns
+                index = self.must("add", self.must("mul", columns, self.full(None, shape[0])), rows)
+            else:
+                index = self.must("add", self.must("mul", rows, self.full(None, shape[1])), columns)
         else:
             index = self.must("arange", shape=(size,))
             index = index if shape == (size,) else self.must("reshape", index, shape=shape)
@@ -308,7 +333,14 @@ class Blocks:
         return name
 
     def mask(self, index: str, shape: tuple[int, ...]) -> str:
-        """Return which of the indices lie below, or above, a number."""
+        """Return which of the indices lie below, or above, a number; or which rows and columns do."""
+        if len(shape) == 2 and self.pick(False, True):
+            lines = []
+            for axis, extent in enumerate(shape):
+                line = self.must("expand_dims", self.must("arange", shape=(extent,)), axis=1 - axis)
+                bound = self.full(None, self.integer(0, extent))
+                lines.append(self.must("ge" if self.pick(False, False, False, True) else "lt", line, bound))
+            return self.must("and", *lines)
         bound = self.full(None, self.integer(0, max(1, 2 * math.prod(shape) - 1)), self.value(index).dtype)
         return self.must(self.pick("lt", "ge", "ne"), index, bound)
 
@@ -331,7 +363,9 @@ class Blocks:
 
     def _output(self, buffer: str, name: str, one: Value) -> None:
         size = max(1, one.data.size) * math.prod(self.grid)
-        atomic = one.dtype in _ATOMIC and self.pick(False, False, False, True)
+        atomic = one.dtype in ATOMIC and self.pick(False, False, False, True)
+        if not atomic and self._stored_otherwise(buffer, name, one):
+            return
         self._buffers.append(Buffer(buffer, size, one.dtype, written=True, zeroed=atomic))
         self._restart()
         index = self.index(one.shape)
@@ -341,14 +375,25 @@ class Blocks:
             if lanes == "meet":  # several in one element
                 index = self.must("and", index, self.full(None, size // 2))
             signs = ("max", "min") if one.dtype in UNSIGNED else ()
-            kind = self.pick("add", "max", "min", "and", "or", "xor", *signs)
+            kind = self.pick("add", "max", "min", "and", "or", "xor", *signs, *(("xchg", "cas") if lanes != "meet" else ()))
+            compare = self._compared(one) if kind == "cas" else None
             if lanes == "find what was there" and "r" not in (other.name for other in self._buffers):
-                kind = self.pick("add", kind)
-                self._output_before(Atomic(kind, buffer, self._narrow(index), name, name=self.name()), index)
+                kind = self.pick("add", kind) if compare is None else kind
+                found = Atomic(kind, buffer, self._narrow(index), name, name=self.name(), compare=compare)
+                self._output_before(found, index)
             else:
-                assert self.add(Atomic(kind, buffer, self._narrow(index), name, mask))
+                mask = mask if compare is None else None
+                assert self.add(Atomic(kind, buffer, self._narrow(index), name, mask, compare=compare))
         else:
             assert self.add(Store(buffer, self._narrow(index), name, mask))
+
+    def _stored_otherwise(self, buffer: str, name: str, one: Value, var: str | None = None, span: int = 1) -> bool:
+        """Store a value by other means than indices, now and then, in an output of its own; return whether it was stored.
+
+        Args:
+            var: of a loop; each iteration has a block. span: how many there are.
+        """
+        return False
 
     def _output_before(self, atomic: Atomic, index: str) -> None:
         """Add an atomic operation that no other meets, and store what it finds in an output of its own."""

@@ -19,7 +19,7 @@ class Corners(Operations):
         """Return what draws a statement without a body each."""
         corners = [self._sign, self._sign, self._sum_of_small, self._sum_of_small, self._truth, self._square]
         corners += [self._two_dtypes, self._two_dtypes, self._group, self._most, *[self._two_ranks] * 3]
-        corners += [self._bins] * 3
+        corners += [*[self._bins] * 3, self._two_dtypes, self._group]
         corners += [self._two_dtypes, self._pairs, self._twice, self._relaid, self._ladder, self._one_number, self._update]
         return [*super().kinds(), *corners]
 

@@ -13,7 +13,7 @@ from mhc.programs.triton.edits import tidy
 from mhc.programs.triton.evaluate import evaluate
 from mhc.programs.triton.grammar import TritonProgram
 from mhc.strategies.programs.indices import Draw
-from mhc.strategies.programs.triton_blocks import Blocks
+from mhc.strategies.programs.triton_descriptors import DescribedBlocks
 from mhc.strategies.programs.triton_statements import Statements
 
 
@@ -28,7 +28,7 @@ def triton_programs(release: str) -> st.SearchStrategy[TritonProgram]:
 
 @st.composite
 def _programs(draw: Draw, release: str) -> TritonProgram:
-    blocks = Blocks(draw, release)
+    blocks = DescribedBlocks(draw, release)
     blocks.inputs()
     statements = Statements(blocks)
     for _ in range(blocks.pick(1, 2, 4, 6, 9, 12, 16, 24)):

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from mhc.programs.triton.grammar import FLOATS, Carry, For, If
 from mhc.programs.triton.values import Value, value
 from mhc.strategies.programs.triton_blocks import ITERATIONS
-from mhc.strategies.programs.triton_corners import Corners
+from mhc.strategies.programs.triton_descriptors import Descriptors
 
 _SHIFTS = (-1, -3, (1 << 31) - 2, 1 << 33, -(1 << 31) - 2)
 """What all indices of a loop are moved by, now and then."""
@@ -16,7 +16,7 @@ _INPUTS = 5
 """A loop whose bound is loaded adds an input, up to so many."""
 
 
-class Statements(Corners):
+class Statements(Descriptors):
     """Draws statements into a program."""
 
     def statement(self, depth: int) -> None:
@@ -52,12 +52,15 @@ class Statements(Corners):
         bound = None
         if kind != "tl.static_range" and len(blocks.inputs_so_far()) < _INPUTS and blocks.pick(False, False, True):
             bound = self._bound(end + shift, dtype)
+        described = self._descriptor() if blocks.has_descriptors() and blocks.pick(*[False] * 6, True) else None
         var, names = blocks.name(), [blocks.name() for _ in starts]
         first = value(dtype, np.dtype(dtype).type(begin + shift))
         kept = blocks.enter({var: first, **dict(zip(names, starts, strict=True))})
         before = set(blocks.pool)
         number = self._number_of(var, shift, dtype)
         self._in_loop(number)
+        if described is not None:
+            self._walked(described, number)
         for _ in range(blocks.integer(0, 3)):
             self.statement(depth + 1)
         self._store(depth, before, number, max(begin, *range(begin, end, step), 0) + 1)
@@ -186,9 +189,10 @@ class Statements(Corners):
         iterations, kind = blocks.integer(1, ITERATIONS), blocks.pick("range", "tl.range")
         var, name, more = blocks.name(), blocks.name(), blocks.name()
         extra = blocks.full(None, 0, dtype, (m, k))
+        by_descriptor = self._tiles(a, (m, k)), self._tiles(b, (k, n))
         kept = blocks.enter({var: value("int32", np.int32(0)), name: total, more: extra})
-        one = self._tile(a, (m, k), var)
-        two = self._tile(b, (k, n), var)
+        one = self._tile(a, (m, k), var, by_descriptor[0])
+        two = self._tile(b, (k, n), var, by_descriptor[1])
         after = blocks.op("dot", one, two, name, flag=tf32)
         twice = blocks.op(blocks.pick("add", "maximum"), more, one) if blocks.pick(True, False) else more
         body = blocks.leave(kept)
@@ -200,9 +204,30 @@ class Statements(Corners):
         ):
             blocks.pool += [more, name]
 
-    def _tile(self, buffer: str, shape: tuple[int, int], var: str) -> str:
+    def _tiles(self, buffer: str, shape: tuple[int, int]) -> tuple[str, tuple[int, ...], bool] | None:
+        """Add a descriptor of the matrices of an input, now and then; return it, their shape, and if they are turned."""
+        blocks = self._blocks
+        if not blocks.has_descriptors() or not blocks.pick(False, False, True):
+            return None
+        turned = blocks.pick(False, True)
+        block = shape[::-1] if turned else shape
+        rows = block[0] * math.prod(blocks.grid) * ITERATIONS - blocks.pick(0, blocks.integer(0, block[0] - 1))
+        name = blocks.described(buffer, (rows, block[1]), block, block[1])
+        return None if name is None else (name, block, turned)
+
+    def _tile(
+        self, buffer: str, shape: tuple[int, int], var: str, described: tuple[str, tuple[int, ...], bool] | None = None
+    ) -> str:
         """Load a matrix, sometimes as its transpose."""
         blocks = self._blocks
+        if described is not None:
+            name, block, turned_over = described
+            number = blocks.must("mul", var, blocks.full(None, math.prod(blocks.grid)))
+            place = blocks.block_number()
+            number = number if place is None else blocks.must("add", number, place)
+            loaded = blocks.load_block(name, (blocks.must("mul", number, blocks.full(None, block[0])), blocks.full(None, 0)))
+            assert loaded is not None
+            return blocks.must("permute", loaded, axes=(1, 0)) if turned_over else loaded
         if blocks.pick(False, True):
             turned = self._tile_of(buffer, (shape[1], shape[0]), var)
             return blocks.must("permute", turned, axes=(1, 0))

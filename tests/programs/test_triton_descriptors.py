@@ -160,9 +160,9 @@ def test_elements_are_set_in_place(atomic: Atomic, held: list[int], before: list
 
 
 def test_elements_that_are_0_are_set_where_the_mask_holds_or_0_is_expected() -> None:
-    two, mask = Op("v2", "full", value=2), Op("v3", "lt", ("i", "v2"))
+    two, mask = Op("v2", "full", value=2), Op("v3", "ge", ("i", "v2"))
     masked = TritonProgram(buffers=(ZEROED,), body=(I4, FIVE, two, mask, Atomic("xchg", "y", "i", "v5", "v3")))
-    assert evaluate(masked)["y"].tolist() == [5, 5, 0, 0]
+    assert evaluate(masked)["y"].tolist() == [0, 0, 5, 5]
     expected = TritonProgram(buffers=(ZEROED,), body=(I4, FIVE, Atomic("cas", "y", "i", "v5", compare="i")))
     assert evaluate(expected)["y"].tolist() == [5, 0, 0, 0]
 

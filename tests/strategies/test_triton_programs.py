@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import hypothesis
 import numpy as np
@@ -14,11 +15,13 @@ from mhc.programs.grammar import UNSIGNED, range_of
 from mhc.programs.triton import evaluate as evaluator
 from mhc.programs.triton.cuts import seen
 from mhc.programs.triton.edits import tidy
-from mhc.programs.triton.evaluate import evaluate
+from mhc.programs.triton.evaluate import Machine, evaluate
 from mhc.programs.triton.grammar import (
     COMPARISONS,
     FLOATS,
     Atomic,
+    BlockLoad,
+    BlockStore,
     For,
     If,
     Load,
@@ -30,8 +33,8 @@ from mhc.programs.triton.grammar import (
 )
 from mhc.programs.triton.operation import Operation
 from mhc.programs.triton.operations import TABLE
-from mhc.programs.triton.values import NUMPY, Value
-from mhc.programs.triton.words import features
+from mhc.programs.triton.values import NUMPY, Described, Value
+from mhc.programs.triton.words import features, signature
 from mhc.strategies.programs.triton_programs import triton_programs
 from mhc.strategies.rounds import quiet
 from tests.support.own_constants import no_constants_of_modules
@@ -51,7 +54,7 @@ def drawn(seed: int, count: int, release: str = "3.7.1") -> list[TritonProgram]:
 @pytest.fixture(scope="module")
 def programs() -> list[TritonProgram]:
     with no_constants_of_modules():
-        return [program for seed in range(40, 60) for program in drawn(seed, 25)]  # programs of one seed resemble each other
+        return [program for seed in range(40, 90) for program in drawn(seed, 12)]  # programs of one seed resemble each other
 
 
 def test_every_drawn_program_has_one_meaning_and_nothing_unused(programs: list[TritonProgram]) -> None:
@@ -86,6 +89,66 @@ def test_pairs_elements_in_place_and_loops_far_from_0_are_drawn(programs: list[T
 def test_arguments_while_loops_else_and_three_axes_are_drawn(programs: list[TritonProgram]) -> None:
     labels = Counter(label for one in programs for label in features(one))
     assert min(labels[one] for one in ("operand: argument", "loop: while", "branch: else", "grid: 3 axes")) > 9
+
+
+def test_descriptors_and_exchanges_are_drawn(programs: list[TritonProgram]) -> None:
+    labels = Counter(label for one in programs for label in features(one))
+    assert min(labels[f"statement: block{one}"] for one in ("load", "store")) > 20
+    assert min(labels[one] for one in ("atomic: xchg", "atomic: cas", "descriptor: one axis")) > 4
+
+
+def test_blocks_of_descriptors_reach_over_both_ends(programs: list[TritonProgram]) -> None:
+    words = Counter(word for one in programs for word in signature(one).split(", "))
+    reaching = Counter(word.split()[1] for word in words if "partly outside" in word)
+    assert min(reaching["load"], reaching["store"]) > 4
+
+
+@pytest.mark.parametrize("kind", [BlockLoad, BlockStore])
+@pytest.mark.parametrize("below", [True, False])
+def test_a_block_that_is_lost_where_it_reaches_over_an_end_is_seen(
+    programs: list[TritonProgram], monkeypatch: pytest.MonkeyPatch, kind: type[Any], below: bool
+) -> None:
+    right = Machine._block
+
+    def lost(machine: Machine, node: BlockLoad | BlockStore, env: dict[str, Value]) -> tuple[Any, ...]:
+        buffer, places, inside = right(machine, node, env)
+        one = env[node.descriptor]
+        assert isinstance(one, Described)
+        begins = np.array([int(env[name].data) for name in node.offsets])
+        over = (begins < 0).any() if below else (begins + one.block > one.data).any()
+        return buffer, places, inside & (not (over and isinstance(node, kind)))
+
+    monkeypatch.setattr(Machine, "_block", lost)
+    having = [one for one in programs if f"statement: {kind.__name__.lower()}" in features(one)]
+    wrong = [evaluate(one) for one in having]
+    monkeypatch.undo()
+    assert (
+        sum(
+            any(array.tobytes() != other[name].tobytes() for name, array in evaluate(one).items())
+            for one, other in zip(having, wrong, strict=True)
+        )
+        > 0
+    )
+
+
+def matrix_indices(program: TritonProgram) -> set[str]:
+    """Return in which orders a program loads and stores blocks of two axes, and whether both axes have a mask."""
+    values, found = seen(program), set()
+    for one in walk(program.body):
+        if isinstance(one, (Load, Store)) and len(values[one.index].shape) == 2 and min(values[one.index].shape) > 1:
+            down, right = (np.diff(values[one.index].data.astype(np.int64), axis=axis) for axis in range(2))
+            found |= {"rows"} if (right == 1).all() else {"columns"} if (down == 1).all() else set()
+            if one.mask is not None:
+                held = values[one.mask].data
+                rows, columns = np.any(held, axis=1), np.any(held, axis=0)
+                if (held == np.outer(rows, columns)).all() and not rows.all() and not columns.all() and rows.any():
+                    found.add("masks of both axes")
+    return found
+
+
+def test_matrices_are_loaded_by_rows_and_by_columns_with_masks_of_both_axes(programs: list[TritonProgram]) -> None:
+    found = Counter(one for program in programs for one in matrix_indices(program))
+    assert min(found[one] for one in ("rows", "columns", "masks of both axes")) > 4, found
 
 
 def test_loops_and_branches_store_in_their_bodies(programs: list[TritonProgram]) -> None:

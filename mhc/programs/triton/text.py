@@ -80,21 +80,7 @@ def _lines(node: Statement, updated: Container[str]) -> Iterator[str]:
         case BlockStore():
             yield f"{node.descriptor}.store([{', '.join(node.offsets)}], {node.value})"
         case For():
-            yield from _starts(node.carried)
-            end = node.end if node.bound is None else node.bound
-            if node.kind == "while":
-                yield f"{node.var}_ = tl.full([], {node.begin}, tl.{node.dtype})"
-                yield f"while {node.var}_ {'<' if node.step > 0 else '>'} {end}:"
-                yield f"{_INDENT}{node.var} = {node.var}_"
-                yield from _block(node.body, 1, updated)
-                yield from _passed_on(node.carried)
-                yield f"{_INDENT}{node.var}_ += {node.step}"
-                return
-            stages = f", num_stages={node.stages}" if node.stages else ""
-            yield f"for {node.var}_ in {node.kind}({node.begin}, {end}, {node.step}{stages}):"
-            yield f"{_INDENT}{node.var} = tl.full([], {node.var}_, tl.{node.dtype})"
-            yield from _block(node.body, 1, updated)
-            yield from _passed_on(node.carried)
+            yield from _for(node, updated)
         case If():
             yield from _starts(node.carried)
             yield f"if {node.condition}:"
@@ -104,6 +90,24 @@ def _lines(node: Statement, updated: Container[str]) -> Iterator[str]:
                 yield "else:"
                 yield from _block(node.otherwise, 1, updated)
                 yield from _passed_on([replace(one, after=one.otherwise) for one in node.carried if one.otherwise])
+
+
+def _for(node: For, updated: Container[str]) -> Iterator[str]:
+    yield from _starts(node.carried)
+    end = node.end if node.bound is None else node.bound
+    if node.kind == "while":
+        yield f"{node.var}_ = tl.full([], {node.begin}, tl.{node.dtype})"
+        yield f"while {node.var}_ {'<' if node.step > 0 else '>'} {end}:"
+        yield f"{_INDENT}{node.var} = {node.var}_"
+        yield from _block(node.body, 1, updated)
+        yield from _passed_on(node.carried)
+        yield f"{_INDENT}{node.var}_ += {node.step}"
+        return
+    stages = f", num_stages={node.stages}" if node.stages else ""
+    yield f"for {node.var}_ in {node.kind}({node.begin}, {end}, {node.step}{stages}):"
+    yield f"{_INDENT}{node.var} = tl.full([], {node.var}_, tl.{node.dtype})"
+    yield from _block(node.body, 1, updated)
+    yield from _passed_on(node.carried)
 
 
 def _starts(carried: Sequence[Carry]) -> Iterator[str]:
