@@ -11,8 +11,8 @@ from mhc import drawn_case
 from mhc.case_json import CaseError
 from mhc.programs.arithmetic import Invalid
 from mhc.programs.minimise import means, search, simpler
-from mhc.programs.triton.cuts import stored_plainly
-from mhc.programs.triton.edits import STEPS, rank
+from mhc.programs.triton.cuts import cut, stored_plainly
+from mhc.programs.triton.edits import STEPS, rank, renamed
 from mhc.programs.triton.evaluate import Machine, evaluate
 from mhc.programs.triton.grammar import (
     Atomic,
@@ -27,6 +27,7 @@ from mhc.programs.triton.grammar import (
     Statement,
     Store,
     TritonProgram,
+    uses,
     walk,
 )
 from mhc.programs.triton.text import render
@@ -246,6 +247,7 @@ def test_a_program_with_descriptors_is_named_by_what_may_be_a_bug_of_its_own() -
     words = "a load of what was stored, add, atomic_cas and what was there, atomic_xchg, block load, block store"
     assert signature(BOTH) == words
     assert signature(line(0, 32)) == "block load of one axis, block store of one axis partly outside"
+    assert signature(line(-4, 32)) == "block load of one axis partly outside, block store of one axis partly outside"
     labels = {"statement: descriptor", "statement: blockload", "statement: blockstore", "atomic: cas", "atomic: xchg"}
     assert labels <= features(BOTH)
     assert "descriptor: one axis" in features(line(0, 32)) - features(BOTH)
@@ -358,6 +360,16 @@ def test_the_minimal_program_sets_elements_by_the_operation_that_fails() -> None
     assert "atomic_cas" in signature(small)
     assert not any(isinstance(node, Descriptor) for node in walk(small.body))
     assert len(list(walk(small.body))) <= 4
+
+
+def test_other_names_are_read_wherever_a_name_is_read() -> None:
+    names = {"r": "r1", "j": "j1", "d": "d1", "v3": "v9"}
+    for one in (matrix(), BlockLoad("v0", "d", ("i", "j")), BlockStore("d", ("i", "j"), "v3"), SET[1]):
+        assert uses(renamed(one, names)) == tuple(names.get(name, name) for name in uses(one))
+
+
+def test_a_value_is_stored_without_the_blocks_that_were_stored_before() -> None:
+    assert any(isinstance(node, For) for other in simpler(cut, LOOPED) for node in other.body)
 
 
 def test_a_block_is_stored_at_indices_instead() -> None:
