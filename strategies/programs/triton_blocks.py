@@ -1,7 +1,7 @@
 """What a Triton program that is being drawn has so far: its buffers, its statements, and the values that they give."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import permutations
 from typing import Any
 
@@ -50,6 +50,7 @@ class Blocks:
         self.pool: list[str] = []
         self._machine = Machine((), self.grid, {})
         self._indices: dict[tuple[int, ...], str] = {}  # the last of each shape
+        self.in_function = False  # which knows its parameters only
         self._stored: set[str] = set()
 
     def pick(self, *options: Any) -> Any:
@@ -116,14 +117,22 @@ class Blocks:
         """Add a constant of a value's dtype and shape, and return its name."""
         dtype = dtype or (value.dtype if value is not None else "int32")
         shape = shape if shape is not None else value.shape if value is not None else ()
-        given = self._given and dtype != "bool" and self.pick(False, True)
+        given = self._given and not self.in_function and dtype != "bool" and self.pick(False, True)
         return self.must("full", dtype=dtype, shape=tuple(shape), value=number, flag=given)
 
     # --- bodies of loops and branches
 
-    def enter(self, names: dict[str, Value | str]) -> tuple[Any, ...]:
-        """Begin a body in which further names are set, each to a value or to that of another name."""
-        kept = self.body, [dict(env) for env in self._machine.blocks], list(self.pool), self._machine.updated()
+    def enter(self, names: Mapping[str, Value | str], constants: Mapping[str, int] | None = None) -> tuple[Any, ...]:
+        """Begin a body in which further names are set, each to a value or to that of another name.
+
+        Args:
+            constants: those of the function whose body it is.
+        """
+        machine = self._machine
+        scope = machine.constants, self._indices, self.in_function
+        kept = self.body, [dict(env) for env in machine.blocks], list(self.pool), machine.updated(), scope
+        if constants is not None:
+            machine.constants, self._indices, self.in_function = dict(constants), {}, True
         self.body = []
         for env in self._machine.blocks:
             for name, one in names.items():
@@ -134,7 +143,7 @@ class Blocks:
     def leave(self, kept: tuple[Any, ...]) -> tuple[Statement, ...]:
         """End a body, and return its statements."""
         inner = tuple(self.body)
-        self.body, envs, self.pool, updated = kept
+        self.body, envs, self.pool, updated, (self._machine.constants, self._indices, self.in_function) = kept
         self._machine.blocks[:] = envs
         self._machine.go_on(updated)  # the body runs again as a whole
         return inner
@@ -237,10 +246,11 @@ class Blocks:
     def _restart(self) -> None:
         """Take up a new buffer: run what there is again."""
         program = TritonProgram(buffers=tuple(self._buffers), body=(), grid=self.grid, seed=self._seed)
-        blocks, updated = self._machine.blocks, self._machine.updated()
+        before = self._machine
         self._machine = Machine(program.buffers, self.grid, inputs_of(program))
-        self._machine.blocks[:] = blocks
-        self._machine.go_on(updated)
+        self._machine.blocks[:] = before.blocks
+        self._machine.functions, self._machine.constants = before.functions, before.constants
+        self._machine.go_on(before.updated())
 
     def block_number(self) -> str | None:
         """Return the number of the block, where there are several."""

@@ -30,7 +30,8 @@ class DescribedBlocks(Blocks):
 
     def descriptors(self) -> dict[str, Described]:
         """Return the descriptors of inputs, by name."""
-        return {name: one for name, one in self._machine.blocks[0].items() if isinstance(one, Described)}
+        held = {} if self.in_function else self._machine.blocks[0]
+        return {name: one for name, one in held.items() if isinstance(one, Described)}
 
     def described(self, buffer: str, sizes: Sequence[int], block: Sequence[int], stride: int) -> str | None:
         """Add a descriptor, and return its name."""

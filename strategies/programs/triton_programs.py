@@ -14,7 +14,7 @@ from mhc.programs.triton.evaluate import evaluate
 from mhc.programs.triton.grammar import TritonProgram
 from mhc.strategies.programs.indices import Draw
 from mhc.strategies.programs.triton_descriptors import DescribedBlocks
-from mhc.strategies.programs.triton_statements import Statements
+from mhc.strategies.programs.triton_functions import Functions
 
 
 def triton_programs(release: str) -> st.SearchStrategy[TritonProgram]:
@@ -30,7 +30,8 @@ def triton_programs(release: str) -> st.SearchStrategy[TritonProgram]:
 def _programs(draw: Draw, release: str) -> TritonProgram:
     blocks = DescribedBlocks(draw, release)
     blocks.inputs()
-    statements = Statements(blocks)
+    statements = Functions(blocks)
+    statements.define()
     for _ in range(blocks.pick(1, 2, 4, 6, 9, 12, 16, 24)):
         statements.statement(depth=0)
     blocks.outputs()

@@ -29,9 +29,11 @@ from mhc.programs.triton.grammar import (
     BlockLoad,
     BlockStore,
     Buffer,
+    Call,
     Carry,
     Descriptor,
     For,
+    Function,
     If,
     Load,
     Op,
@@ -192,7 +194,19 @@ EXCHANGED = TritonProgram(
 FLIP = program(Op("v2", "full", shape=(1,), value=3), Op("v9", "flip", ("v2",)), size=1)
 
 
-@pytest.mark.parametrize("one", [*RIGHT, *NUMBERS, NONE, *LOOPS, *ELSE, ATOMIC], ids=lambda one: one.id)
+MORE = If("n0", (Op("u0", "full_like", ("a0",), value=7), Op("u1", "add", ("a0", "u0"))), results=("u1", "a1"))
+CALLS = program(
+    Function("g_0", ("a0", "a1"), (MORE, Op("u2", "mul", ("a0", "a0")), Load("u3", "x", "a1")), ("u2", "u3"), "n0"),
+    Op("v2", "full", dtype="int8", value=3),
+    Op("v3", "full", value=1),
+    Call(("v4", "v5"), "g_0", ("v2", "v3"), 1),
+    Call(("v6", "v7"), "g_0", ("v1", "v0")),
+    Op("u4", "add", ("v4", "v6")),
+    Op("v9", "sub", ("u4", "v7")),
+)
+
+
+@pytest.mark.parametrize("one", [*RIGHT, *NUMBERS, NONE, *LOOPS, *ELSE, ATOMIC, CALLS], ids=lambda one: one.id)
 def test_the_interpreter_gives_what_the_evaluator_gives(one: TritonProgram, interpreted: Judge) -> None:
     assert [(verdict.subject, verdict.status) for verdict in interpreted(one)] == [("y", Status.PASS)]
 
@@ -242,7 +256,7 @@ def test_a_program_without_a_meaning_is_not_judged() -> None:
 
 
 def test_programs_compile_ahead_for_a_chip_that_is_not_here(compiled: Judge) -> None:
-    assert [one.status for case in (RIGHT[2], *ELSE[:2]) for one in compiled(case)] == [Status.PASS] * 3
+    assert [one.status for case in (RIGHT[2], *ELSE[:2], CALLS) for one in compiled(case)] == [Status.PASS] * 4
     topk, bits = Op("v2", "topk", ("v1",), value=2), Op("v9", "bitcast", ("v2",), dtype="uint8")
     one = program(topk, bits, dtype="int8", size=2)
     one = replace(one, buffers=(one.buffers[0], Buffer("y", 2, "uint8", written=True)))
@@ -372,7 +386,7 @@ def test_a_wrong_result_is_found_and_minimised() -> None:
     assert signature(small) == "mod"
     assert len(small.body) <= 5
     assert (small.grid, small.num_warps, small.seed) == ((1,), 4, 0)
-    assert [one.name for one in small.buffers] == ["y"]
+    assert [one.written for one in small.buffers] == [True]
 
 
 def test_a_right_compiler_has_no_finding() -> None:

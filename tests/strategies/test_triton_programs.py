@@ -151,6 +151,12 @@ def test_matrices_are_loaded_by_rows_and_by_columns_with_masks_of_both_axes(prog
     assert min(found[one] for one in ("rows", "columns", "masks of both axes")) > 4, found
 
 
+def test_functions_are_called_again_with_other_constants_and_return_early(programs: list[TritonProgram]) -> None:
+    labels = Counter(label for one in programs for label in features(one))
+    assert labels["statement: call"] > len(programs) / 20
+    assert min(labels[f"call: {one}"] for one in ("again", "constant", "early return", "several results")) > 4
+
+
 def test_loops_and_branches_store_in_their_bodies(programs: list[TritonProgram]) -> None:
     assert {"store: in for", "store: in if"} <= {label for one in programs for label in features(one)}
 

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from mhc.programs.arithmetic import Invalid
 from mhc.programs.triton.evaluate import Machine, inputs_of
+from mhc.programs.triton.functions import names_set
 from mhc.programs.triton.grammar import (
     FLOATS,
     Atomic,
@@ -16,6 +17,7 @@ from mhc.programs.triton.grammar import (
     Buffer,
     Descriptor,
     For,
+    Function,
     If,
     Load,
     Op,
@@ -39,23 +41,32 @@ def seen(program: TritonProgram) -> dict[str, Value]:
     return machine.seen
 
 
+def dtypes_seen(program: TritonProgram) -> dict[str, set[str]]:
+    """Return the dtypes that each name has; of a function, in all calls."""
+    machine = Machine(program.buffers, program.grid, inputs_of(program))
+    try:
+        machine.run(program.body)
+    except Invalid:
+        return {}
+    return machine.dtypes
+
+
 def cut(program: TritonProgram) -> Iterator[TritonProgram]:
     """Store an earlier value in the place of all that comes after it."""
     values = seen(program)
     for at, node in enumerate(program.body):
-        names = [one.name for one in node.carried] if isinstance(node, (For, If)) else [getattr(node, "name", "")]
-        for name in names:
-            if name in values:
+        for name in names_set(node):
+            if name in values and not isinstance(node, Function) and name != getattr(node, "var", None):
                 yield from _stored(program, program.body[: at + 1], name, values[name])
 
 
 def _stored(program: TritonProgram, body: Body, name: str, one: Value) -> Iterator[TritonProgram]:
     """Yield the program that ends with a store of a value; of a bool, as an integer."""
-    fresh = _fresh(program)
+    unused = fresh(program)
     if one.dtype == "bool":
-        widened = next(fresh)
+        widened = next(unused)
         body, name, one = (*body, Op(widened, "cast", (name,))), widened, Value("int32", one.data.astype(np.int32))
-    indices, index = _indices(fresh, one.shape)
+    indices, index = _indices(unused, one.shape)
     inputs = tuple(buffer for buffer in program.buffers if not buffer.written or buffer.updated)
     output = Buffer("y", max(1, one.data.size), one.dtype, written=True)
     body = _without_stores(body, {buffer.name for buffer in inputs})
@@ -68,10 +79,10 @@ def _without_stores(body: Body, updated: Container[str]) -> Body:
     """Return the statements that write nothing but to buffers that are updated."""
     kept: list[Statement] = []
     for one in body:
-        if isinstance(one, (For, If)):
+        if isinstance(one, (For, If, Function)):
             inner = _without_stores(one.body, updated)
             other = {"otherwise": _without_stores(one.otherwise, updated)} if isinstance(one, If) else {}
-            if inner:
+            if inner or isinstance(one, Function) or (isinstance(one, If) and one.results):
                 kept.append(replace(one, body=inner, **other))
         elif isinstance(one, (Store, Atomic)):
             if one.buffer in updated:
@@ -95,7 +106,7 @@ def loaded(program: TritonProgram) -> Iterator[TritonProgram]:
         if one.dtype == "bool":
             continue
         low, high = _limits(one)
-        indices, index = _indices(_fresh(program), one.shape)
+        indices, index = _indices(fresh(program), one.shape)
         added = Buffer(buffer, max(1, one.data.size), one.dtype, least=low, most=high)
         body = (*program.body[:at], *indices, Load(node.name, buffer, index), *program.body[at + 1 :])
         yield replace(program, buffers=(added, *program.buffers), body=body)
@@ -109,7 +120,7 @@ def stored_plainly(program: TritonProgram) -> Iterator[TritonProgram]:
         if not isinstance(node, BlockStore) or node.value not in values or node.descriptor not in described:
             continue
         one, buffer = values[node.value], described[node.descriptor]
-        indices, index = _indices(_fresh(program), one.shape)
+        indices, index = _indices(fresh(program), one.shape)
         buffers = tuple(
             replace(other, size=max(other.size, one.data.size)) if other.name == buffer else other
             for other in program.buffers
@@ -125,21 +136,19 @@ def _limits(one: Value) -> tuple[int, int]:
     return int(one.data.min()), int(one.data.max())
 
 
-def _indices(fresh: Iterator[str], shape: tuple[int, ...]) -> tuple[Body, str]:
+def _indices(unused: Iterator[str], shape: tuple[int, ...]) -> tuple[Body, str]:
     """Return statements that make indices of a shape, 0, 1, ..., and their name."""
-    index = next(fresh)
+    index = next(unused)
     if not shape:
         return (Op(index, "full"),), index
     flat = Op(index, "arange", shape=(math.prod(shape),))
     if len(shape) == 1:
         return (flat,), index
-    name = next(fresh)
+    name = next(unused)
     return (flat, Op(name, "reshape", (index,), shape=shape)), name
 
 
-def _fresh(program: TritonProgram) -> Iterator[str]:
+def fresh(program: TritonProgram) -> Iterator[str]:
     """Yield names that are not used."""
-    used = {one.name for one in walk(program.body) if isinstance(one, (Op, Load, Atomic, Descriptor, BlockLoad))}
-    used |= {carry.name for one in walk(program.body) if isinstance(one, (For, If)) for carry in one.carried}
-    used |= {one.var for one in walk(program.body) if isinstance(one, For)}
+    used = {name for one in walk(program.body) for name in names_set(one)}
     return (name for name in (f"v{number}" for number in range(1000)) if name not in used)

@@ -6,13 +6,16 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from mhc.programs.triton.cuts import Body, cut, loaded, seen, stored_plainly
+from mhc.programs.triton.cuts import Body, cut, fresh, loaded, seen, stored_plainly
+from mhc.programs.triton.functions import fewer, functions_of, inlined, writers
 from mhc.programs.triton.grammar import (
     Atomic,
     BlockLoad,
     BlockStore,
+    Call,
     Descriptor,
     For,
+    Function,
     If,
     Load,
     Op,
@@ -21,6 +24,7 @@ from mhc.programs.triton.grammar import (
     TritonProgram,
     uses,
     walk,
+    with_bodies,
 )
 
 Step = Callable[[TritonProgram], Iterator[TritonProgram]]
@@ -34,9 +38,13 @@ def rank(program: TritonProgram) -> tuple[Any, ...]:
     ops = [one for one in nodes if isinstance(one, Op)]
     loops = [one for one in nodes if isinstance(one, For)]
     names = [name for one in nodes for name in uses(one)]
+    calls = [one for one in nodes if isinstance(one, Call)]
     return (
+        len(calls) + sum(bool(one.results) for one in nodes if isinstance(one, If)),
         len(nodes) + sum(len(one.carried) for one in nodes if isinstance(one, (For, If))),
         len(program.buffers),
+        sum(len(one.args) + len(one.names) for one in calls),
+        sum(one.constant is not None for one in nodes if isinstance(one, (Op, Function))),
         sum(one.op not in {"full", "arange"} for one in ops),
         len(names),
         len(program.grid),
@@ -51,7 +59,7 @@ def rank(program: TritonProgram) -> tuple[Any, ...]:
         sum(one.offset for one in program.buffers),
         sum(one.flag + abs(one.axis) + (one.combine != "add") for one in ops)
         + sum(one.op != "add" for one in nodes if isinstance(one, Atomic)),
-        sum(abs(one.value) for one in ops),
+        sum(abs(one.value) for one in ops) + sum(one.constant for one in calls),
         sum(one.value < 0 for one in ops),
         sum(abs(one.least) + abs(one.most) for one in program.buffers),
         program.seed,
@@ -67,7 +75,10 @@ def tidy(program: TritonProgram) -> TritonProgram:
     """Return the program without values and buffers that it does not use."""
     body = program.body
     while True:
-        shorter = _without_unused(body, Counter(name for one in walk(body) for name in uses(one)))
+        writing = writers(body)
+        reads = Counter(name for one in walk(body) for name in uses(one))
+        reads.update(one.names[0] for one in walk(body) if isinstance(one, Call) and one.function in writing)
+        shorter = _without_unused(body, reads)
         if shorter == body:
             break
         body = shorter
@@ -85,15 +96,22 @@ def _without_unused(body: Body, reads: Mapping[str, int]) -> Body:
     for one in body:
         if isinstance(one, (Op, Load, Descriptor, BlockLoad)) and not reads[one.name]:
             continue
-        if isinstance(one, (For, If)):
+        if isinstance(one, Function):
+            if reads[one.name]:
+                kept.append(replace(one, body=_without_unused(one.body, reads)))
+        elif isinstance(one, Call):
+            if any(reads[name] for name in one.names):
+                kept.append(one)
+        elif isinstance(one, (For, If)):
             carried = tuple(
                 carry for carry in one.carried if reads[carry.name] > (carry.after, carry.otherwise).count(carry.name)
             )
             inner = _without_unused(one.body, reads)
             other = _without_unused(one.otherwise, reads) if isinstance(one, If) else ()
-            if not inner and not other and not carried:
+            returns = isinstance(one, If) and one.results
+            if not inner and not other and not carried and not returns:
                 continue
-            kept.append(replace(one, body=inner or one.body, carried=carried))
+            kept.append(replace(one, body=inner if returns else inner or one.body, carried=carried))
             if isinstance(one, If) and not (one.otherwise and any(carry.otherwise for carry in carried) and not other):
                 kept[-1] = replace(kept[-1], otherwise=other)
         elif isinstance(one, Atomic) and one.name is not None and not reads[one.name]:
@@ -132,6 +150,9 @@ def statements(program: TritonProgram) -> Iterator[TritonProgram]:
         elif isinstance(node, Op):
             for name in dict.fromkeys(node.args):
                 yield (), {node.name: name}
+        elif isinstance(node, Call):
+            for name in dict.fromkeys(node.args):
+                yield (), dict.fromkeys(node.names, name)
         elif isinstance(node, (For, If)):
             starts = {one.name: one.start for one in node.carried}
             yield (), starts
@@ -257,6 +278,10 @@ def values(program: TritonProgram) -> Iterator[TritonProgram]:
     def change(node: Statement) -> Iterator[tuple[Body, Mapping[str, str]]]:
         if isinstance(node, Atomic) and node.op != "add":
             yield (replace(node, op="add", compare=None),), {}
+        if isinstance(node, Call):
+            for number in dict.fromkeys((0, 1, 2, node.constant // 2)):
+                if number < node.constant:
+                    yield (replace(node, constant=number),), {}
         if not isinstance(node, Op):
             return
         if node.dtype != "int32":
@@ -291,7 +316,20 @@ def values(program: TritonProgram) -> Iterator[TritonProgram]:
         yield replace(program, body=body)
 
 
-STEPS: tuple[Step, ...] = (settings, cut, statements, loaded, stored_plainly, constants, sizes, values)
+def calls(program: TritonProgram) -> Iterator[TritonProgram]:
+    """Write what a function does in the place of a call, or leave out what functions have but need not have."""
+    functions = functions_of(program.body)
+
+    def change(node: Statement) -> Iterator[tuple[Body, Mapping[str, str]]]:
+        if isinstance(node, Call) and node.function in functions:
+            yield from inlined(functions[node.function], node, fresh(program))
+
+    for body, names in changed(program.body, change):
+        yield replace(program, body=tuple(renamed(one, names) for one in body))
+    yield from fewer(program, fresh(program))
+
+
+STEPS: tuple[Step, ...] = (settings, cut, calls, statements, loaded, stored_plainly, constants, sizes, values)
 
 
 def changed(
@@ -302,7 +340,7 @@ def changed(
         before, after = body[:at], body[at + 1 :]
         for others, names in change(node):
             yield (*before, *others, *after), names
-        if isinstance(node, (For, If)):
+        if isinstance(node, (For, If, Function)):
             for inner, names in changed(node.body, change):
                 yield (*before, replace(node, body=inner), *after), names
         if isinstance(node, If):
@@ -318,11 +356,12 @@ def renamed(node: Any, names: Mapping[str, str]) -> Any:
     for name in _NAMES:
         if getattr(node, name, None) in names and not (name == "value" and isinstance(node, Op)):
             changes[name] = names[getattr(node, name)]
-    for several in ("args", "sizes", "offsets"):
+    for several in ("args", "sizes", "offsets", "results"):
         if hasattr(node, several):
             changes[several] = tuple(names.get(one, one) for one in getattr(node, several))
-    if isinstance(node, (For, If)):
+    if isinstance(node, (For, If, Function)):
         changes["body"] = tuple(renamed(one, names) for one in node.body)
+    if isinstance(node, (For, If)):
         changes["carried"] = tuple(
             replace(one, **{key: names.get(getattr(one, key), getattr(one, key)) for key in ("start", "after", "otherwise")})
             for one in node.carried
@@ -344,13 +383,7 @@ def _with_buffer(program: TritonProgram, number: int, **changes: Any) -> TritonP
 def _mapped(body: Body, change: Callable[[Op], Op], described: Callable[[Any], Any] = lambda one: one) -> Body:
     """Return the statements with others in the place of operations, and of what has to do with descriptors."""
     return tuple(
-        change(one)
-        if isinstance(one, Op)
-        else replace(one, body=_mapped(one.body, change, described))
-        if isinstance(one, For)
-        else replace(one, body=_mapped(one.body, change, described), otherwise=_mapped(one.otherwise, change, described))
-        if isinstance(one, If)
-        else described(one)
+        change(one) if isinstance(one, Op) else described(with_bodies(one, lambda inner: _mapped(inner, change, described)))
         for one in body
     )
 

@@ -173,7 +173,20 @@ def _full_text(node: Op) -> str:
         number = bool(number)
     elif node.dtype in FLOATS:
         number = float(number)
-    return f"tl.full({list(node.shape)}, {argument(node) if node.flag else number}, {dtype_text(node.dtype)})"
+    given = argument(node) if node.flag else node.constant or number
+    return f"tl.full({list(node.shape)}, {given}, {dtype_text(node.dtype)})"
+
+
+def _full_like(node: Op, a: Value) -> Value:
+    return _full(replace(node, dtype=a.dtype, shape=a.shape))
+
+
+def _full_like_text(node: Op) -> str:
+    return f"tl.full({node.args[0]}.shape, {node.value}, {node.args[0]}.dtype)"
+
+
+def _arange_text(node: Op) -> str:
+    return f"tl.arange({node.value}, {node.constant or node.value + node.shape[0]})"
 
 
 def _called(name: str) -> Callable[[Op], str]:
@@ -233,6 +246,7 @@ ELEMENTWISE: Mapping[str, Operation] = MappingProxyType(
         "fma": Operation(_fma, _called("tl.fma")),
         "clamp": Operation(_clamp, _called("tl.clamp")),
         "full": Operation(_full, _full_text),
-        "arange": Operation(_arange, lambda node: f"tl.arange({node.value}, {node.value + node.shape[0]})"),
+        "full_like": Operation(_full_like, _full_like_text),
+        "arange": Operation(_arange, _arange_text),
     }
 )

@@ -11,21 +11,29 @@ import numpy as np
 
 from mhc.programs.arithmetic import Invalid
 from mhc.programs.grammar import INTEGERS, bits_of, range_of
+from mhc.programs.triton.functions import with_number
 from mhc.programs.triton.grammar import (
+    BINARY,
+    COMPARISONS,
     FLOATS,
+    REDUCTIONS,
+    SCANS,
     Atomic,
     BlockLoad,
     BlockStore,
     Buffer,
+    Call,
     Carry,
     Descriptor,
     For,
+    Function,
     If,
     Load,
     Op,
     Statement,
     Store,
     TritonProgram,
+    walk,
 )
 from mhc.programs.triton.operations import TABLE
 from mhc.programs.triton.values import LARGEST_BLOCK, NUMPY, Array, Described, Value, require, value
@@ -88,7 +96,8 @@ class Machine:
 
     Attributes:
         memory: the buffers. blocks: the values that have a name, in each block. seen: the last value of every name, also of
-            those inside of loops, whichever block it was in.
+            those inside of loops and functions, whichever block it was in. dtypes: all that it had. functions: by name.
+        constants: of the function that runs.
     """
 
     def __init__(self, buffers: Iterable[Buffer], grid: Sequence[int], given: Mapping[str, Array]) -> None:
@@ -101,6 +110,10 @@ class Machine:
         self._indices = list(np.ndindex(*self._grid))
         self.blocks: list[_Env] = [{} for _ in self._indices]
         self.seen: _Env = {}
+        self.dtypes: dict[str, set[str]] = {}
+        self.functions: dict[str, Function] = {}
+        self.constants: dict[str, int] = {}
+        self._returned: list[tuple[bool, list[Value]]] | None = None
         self._steps = 0
 
     def snapshot(self) -> Any:
@@ -139,6 +152,7 @@ class Machine:
                 number = self._indices[block][node.axis] if node.op == "program_id" else self._grid[node.axis]
                 self._set(env, node.name, value("int32", np.int32(number)))
             case Op():
+                node = self._with_constant(node)
                 operands = [_get(env, name) for name in node.args]
                 try:
                     with np.errstate(over="ignore"):
@@ -166,23 +180,16 @@ class Machine:
             case For():
                 self._loop(node, env, block)
             case If():
-                condition = _get(env, node.condition)
-                require(condition.dtype == "bool" and not condition.shape and node.body, "a condition of several elements")
-                self._start(node.carried, env)
-                starts = dict(env)
-                self._inside(node.body, _after(node), env, block, {}, dry=not condition.data)
-                if node.otherwise:
-                    other = {one.name: one.otherwise or one.name for one in node.carried}
-                    self._inside(node.otherwise, other, starts, block, {}, dry=bool(condition.data))
-                    env.update(starts if not condition.data else {})
-                require(
-                    node.otherwise or not any(one.otherwise for one in node.carried), "a value of a branch that is not there"
-                )
+                self._branch(node, env, block)
+            case Function():
+                self._define(node)
+            case Call():
+                self._call(node, env, block)
 
     def _inside(
         self, body: Sequence[Statement], after: Mapping[str, str], env: _Env, block: int, names: _Env, *, dry: bool
-    ) -> None:
-        """Run a body once, and pass on what is carried.
+    ) -> _Env:
+        """Run a body once, pass on what is carried, and return the values.
 
         Args:
             after: the names of what is passed on, by what it is passed on as. names: what is set in it first. dry: nothing
@@ -190,7 +197,7 @@ class Machine:
         """
         kept = self.memory, self._stored, self._owners
         if dry:
-            self.memory, self._stored, self._owners = ({name: one.copy() for name, one in all_.items()} for all_ in kept)
+            self._copy()
         inner = dict(env)
         for name, one in names.items():
             self._set(inner, name, one)
@@ -201,10 +208,86 @@ class Machine:
             if not dry:
                 env[name] = new
         self.memory, self._stored, self._owners = kept
+        return inner
+
+    def _copy(self) -> None:
+        """Let statements write to copies of the buffers."""
+        kept = self.memory, self._stored, self._owners
+        self.memory, self._stored, self._owners = ({name: one.copy() for name, one in all_.items()} for all_ in kept)
+
+    def _branch(self, node: If, env: _Env, block: int) -> None:
+        if node.condition in self.constants:
+            holds = self.constants[node.condition] != 0
+        else:
+            condition = _get(env, node.condition)
+            require(condition.dtype == "bool" and not condition.shape, "a condition of several elements")
+            holds = bool(condition.data)
+        require(bool(node.body) or node.results, "a branch without a body")
+        self._start(node.carried, env)
+        starts = dict(env)
+        inner = self._inside(node.body, _after(node), env, block, {}, dry=not holds)
+        if node.otherwise:
+            other = {one.name: one.otherwise or one.name for one in node.carried}
+            self._inside(node.otherwise, other, starts, block, {}, dry=holds)
+            env.update({} if holds else starts)
+        require(node.otherwise or not any(one.otherwise for one in node.carried), "a value of a branch that is not there")
+        if node.results:
+            require(not node.carried and not node.otherwise, "a branch that returns and goes on")
+            if self._returned is None:
+                raise Invalid("a return outside of a function")
+            self._returned.append((holds, [_get(inner, name) for name in node.results]))
+
+    def _define(self, node: Function) -> None:
+        """Take up a function; only statements of its own, and not those in their bodies, may return."""
+        inner = [one for outer in node.body if isinstance(outer, (For, If)) for one in walk((outer,)) if one is not outer]
+        require(not any(isinstance(one, If) and one.results for one in inner), "a return in a body within a function")
+        all_ = list(walk(node.body))
+        require(not any(isinstance(one, Function) for one in all_), "a function in a function")
+        require(not any(isinstance(one, Op) and one.op == "full" and one.flag for one in all_), "an argument of the kernel")
+        require(all(one.function in self.functions for one in all_ if isinstance(one, Call)), "a call of a later function")
+        require(self.functions.setdefault(node.name, node) == node, f"{node.name} is defined twice")
+
+    def _call(self, node: Call, env: _Env, block: int) -> None:
+        function = self.functions.get(node.function)
+        if function is None:
+            raise Invalid(f"there is no function {node.function}")
+        require(len(node.args) == len(function.parameters) and len(node.names) == len(function.results), "a call")
+        args = [_get(env, name) for name in node.args]
+        outer = self.constants, self._returned, self.memory, self._stored, self._owners
+        self.constants = {} if function.constant is None else {function.constant: node.constant}
+        returned: list[tuple[bool, list[Value]]] = []
+        self._returned = returned
+        inner: _Env = {}
+        try:
+            for name, one in zip(function.parameters, args, strict=True):
+                self._set(inner, name, one)
+            for statement in function.body:
+                self._all([statement], inner, block)
+                if isinstance(statement, If) and statement.results and returned[-1][0]:
+                    self._copy()  # what comes after counts no more, but is compiled
+            returned.append((True, [_get(inner, name) for name in function.results]))
+        finally:
+            self.constants, self._returned, self.memory, self._stored, self._owners = outer
+        kinds = {tuple((one.dtype, one.shape) for one in results) for _, results in returned}
+        require(len(kinds) == 1, f"{node.function} returns values of several dtypes or shapes")
+        for name, one in zip(node.names, next(results for holds, results in returned if holds), strict=True):
+            self._set(env, name, one)
+
+    def _with_constant(self, node: Op) -> Op:
+        """Return an operation with the number that its constant is."""
+        if node.constant is None:
+            return node
+        require(node.constant in self.constants, f"there is no constant {node.constant}")
+        number = self.constants[node.constant]
+        require(node.op != "arange" or (number > 0 and not node.value), "an arange of this size")
+        known = node.op in {*REDUCTIONS, *SCANS, "arange", "full"} or (node.flag and node.op in {*BINARY, *COMPARISONS})
+        require(known, f"a constant of {node.op}")
+        return with_number(node, number)
 
     def _set(self, env: _Env, name: str, result: Value) -> None:
-        require(name not in env and name not in self._buffers, f"{name} is set twice")
+        require(name not in env and name not in self._buffers and name not in self.constants, f"{name} is set twice")
         env[name] = self.seen[name] = result
+        self.dtypes.setdefault(name, set()).add(result.dtype)
 
     def _start(self, carried: Sequence[Carry], env: _Env) -> None:
         for one in carried:
@@ -212,7 +295,9 @@ class Machine:
 
     def _loop(self, node: For, env: _Env, block: int) -> None:
         end = node.end
-        if node.bound is not None:
+        if node.bound in self.constants:
+            end = self.constants[node.bound]
+        elif node.bound is not None:
             bound = _get(env, node.bound)
             require(bound.dtype == node.dtype and not bound.shape and node.kind != "tl.static_range", "a bound of a loop")
             end = int(bound.data)

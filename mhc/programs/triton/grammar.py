@@ -4,11 +4,12 @@ A program is a list of statements in which each name is set once. Its text is ex
 of a fixed form, numbers, and operations of the tables here.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
+from msgspec.structs import replace
 
 from mhc.programs.drawn_program import DrawnProgram, decoded
 from mhc.programs.grammar import INTEGERS
@@ -20,7 +21,7 @@ FAR = 1 << 40
 
 BINARY = ("add", "sub", "mul", "floordiv", "mod", "and", "or", "xor", "shl", "shr", "minimum", "maximum", "umulhi")
 COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
-UNARY = ("neg", "invert", "abs", "floor", "ceil", "cast", "bitcast")
+UNARY = ("neg", "invert", "abs", "floor", "ceil", "cast", "bitcast", "full_like")
 TERNARY = ("where", "fma", "clamp")
 PLACES = ("swizzle2d",)
 SOURCES = ("full", "arange", "program_id", "num_programs")
@@ -36,6 +37,7 @@ COMBINES = ("add", "mul", "and", "or", "xor", "min", "max", "left", "right", *PA
 """What `tl.reduce` and `tl.associative_scan` combine two elements with; `left` and `right`, `a` and `b`, in a scan only."""
 
 Name = Annotated[str, Meta(pattern=r"^[a-z][0-9]{0,3}$")]
+FunctionName = Annotated[str, Meta(pattern=r"^g_[0-9]$")]
 Dtype = Annotated[str, Meta(pattern=f"^({'|'.join(DTYPES)})$")]
 Operation = Annotated[str, Meta(pattern=f"^({'|'.join(OPERATIONS)})$")]
 Combine = Annotated[str, Meta(pattern=f"^({'|'.join(COMBINES)})$")]
@@ -60,6 +62,7 @@ class Op(_Node, frozen=True, tag="op"):
         flag: the axis is kept (reductions), from the end (scans), descending (sort), with TF32 (dot), written as
             an index (expand_dims), with a Python number (of two operands), given to the kernel as an argument (full).
         combine: of `reduce` and `associative_scan`.
+        constant: that of the function, in the place of the axis (reductions, scans), of the size (arange) or of the value.
     """
 
     name: Name
@@ -72,6 +75,7 @@ class Op(_Node, frozen=True, tag="op"):
     value: int | float = 0
     flag: bool = False
     combine: Combine = "add"
+    constant: Name | None = None
 
 
 class Load(_Node, frozen=True, tag="load"):
@@ -163,7 +167,8 @@ class For(_Node, frozen=True, tag="for"):
 
     Attributes:
         kind: `range`, `tl.range`, which is pipelined, `tl.static_range`, which is unrolled, or `while`.
-        bound: an integer of one element, loaded from memory, in the place of `end`; the loop is then not known ahead.
+        bound: an integer of one element, loaded from memory, in the place of `end`; the loop is then not known ahead. Or the
+            constant of the function.
         wide: the index and the bound are int64, else int32.
     """
 
@@ -190,15 +195,44 @@ class For(_Node, frozen=True, tag="for"):
 
 
 class If(_Node, frozen=True, tag="if"):
-    """Run the body where a bool of one element holds, and `otherwise` where it does not, if there are such statements."""
+    """Run the body where a bool of one element, or the constant of the function, holds.
+
+    Attributes:
+        otherwise: what is run where it does not hold, if there are such statements.
+        results: what the function that it is in returns then; none where it goes on.
+    """
 
     condition: Name
     body: tuple["Statement", ...]
     carried: tuple[Carry, ...] = ()
     otherwise: tuple["Statement", ...] = ()
+    results: tuple[Name, ...] = ()
 
 
-Statement = Op | Load | Store | Atomic | Descriptor | BlockLoad | BlockStore | For | If
+class Function(_Node, frozen=True, tag="function"):
+    """A function beside the kernel. It knows its parameters, and has all buffers.
+
+    Attributes:
+        constant: the name of an integer that the compiler knows.
+    """
+
+    name: FunctionName
+    parameters: Annotated[tuple[Name, ...], Meta(max_length=8)]
+    body: tuple["Statement", ...]
+    results: Annotated[tuple[Name, ...], Meta(min_length=1, max_length=4)]
+    constant: Name | None = None
+
+
+class Call(_Node, frozen=True, tag="call"):
+    """`names = function(args)`, of a function that comes before."""
+
+    names: Annotated[tuple[Name, ...], Meta(min_length=1, max_length=4)]
+    function: FunctionName
+    args: Annotated[tuple[Name, ...], Meta(max_length=8)]
+    constant: Annotated[int, Meta(ge=0, le=64)] = 0
+
+
+Statement = Op | Load | Store | Atomic | Descriptor | BlockLoad | BlockStore | For | If | Function | Call
 
 
 class Buffer(_Node, frozen=True):
@@ -270,13 +304,20 @@ _DECODER = msgspec.json.Decoder(TritonProgram)
 
 
 def walk(body: tuple[Statement, ...]) -> Iterator[Statement]:
-    """Yield all statements, a loop or branch before its body."""
+    """Yield all statements, a loop, branch or function before its body."""
     for one in body:
         yield one
-        if isinstance(one, (For, If)):
+        if isinstance(one, (For, If, Function)):
             yield from walk(one.body)
         if isinstance(one, If):
             yield from walk(one.otherwise)
+
+
+def with_bodies(node: Statement, change: Callable[[tuple[Statement, ...]], tuple[Statement, ...]]) -> Statement:
+    """Return a statement with other statements in its bodies, where it has some."""
+    if isinstance(node, If):
+        return replace(node, body=change(node.body), otherwise=change(node.otherwise))
+    return replace(node, body=change(node.body)) if isinstance(node, (For, Function)) else node
 
 
 def argument(node: Op) -> str:
@@ -285,7 +326,7 @@ def argument(node: Op) -> str:
 
 
 def uses(node: Statement) -> tuple[str, ...]:
-    """Return the names that a statement reads; of a loop or branch, without its body."""
+    """Return the names that a statement reads; of a loop, branch or function, without its body."""
     match node:
         case Op():
             return node.args
@@ -304,5 +345,10 @@ def uses(node: Statement) -> tuple[str, ...]:
         case For():
             found = (node.bound, *(name for one in node.carried for name in (one.start, one.after)))
         case If():
-            found = (node.condition, *(name for one in node.carried for name in (one.start, one.after, one.otherwise)))
+            carried = (name for one in node.carried for name in (one.start, one.after, one.otherwise))
+            found = (node.condition, *node.results, *carried)
+        case Function():
+            found = node.results
+        case Call():
+            found = node.function, *node.args
     return tuple(one for one in found if one is not None)

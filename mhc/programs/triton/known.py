@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from mhc.programs.grammar import INTEGERS, SIGNED, UNSIGNED, bits_of, range_of
 from mhc.programs.known import UNSENT, Known
-from mhc.programs.triton.cuts import seen
+from mhc.programs.triton.cuts import dtypes_seen, seen
 from mhc.programs.triton.grammar import SCANS, Atomic, Buffer, Carry, For, Load, Op, Statement, Store, TritonProgram, walk
 from mhc.programs.triton.values import Value
 
@@ -26,7 +26,14 @@ def _of(*ops: str, holds: Callable[[Op, Value], bool]) -> Callable[[TritonProgra
 
 
 def _takes(op: str, dtypes: tuple[str, ...]) -> Callable[[TritonProgram], bool]:
-    return _of(op, holds=lambda node, operand: operand.dtype in dtypes)
+    """Return what says whether an operation takes a value of one of the dtypes."""
+
+    def takes(program: TritonProgram) -> bool:
+        nodes = [one for one in walk(program.body) if isinstance(one, Op) and one.op == op]
+        found = dtypes_seen(program) if nodes else {}
+        return any(found.get(name, set()) & {*dtypes} for one in nodes for name in one.args)
+
+    return takes
 
 
 def _sums_too_much(node: Op, operand: Value) -> bool:

@@ -24,7 +24,7 @@ def infix(sign: str) -> Callable[[Op], str]:
     """Return what writes an operation between two operands, one of which may be a number."""
 
     def text(node: Op) -> str:
-        operands = [*node.args, *([str(node.value)] if node.flag else [])]
+        operands = [*node.args, *([node.constant or str(node.value)] if node.flag else [])]
         left, right = reversed(operands) if node.flag and node.axis else operands
         return f"{left} {sign} {right}"
 

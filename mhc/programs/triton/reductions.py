@@ -207,7 +207,7 @@ def _dot(node: Op, a: Value, b: Value, c: Value) -> Value:
 
 
 def _axis_text(node: Op) -> str:
-    return "axis=None" if node.axis < 0 else f"axis={node.axis}"
+    return f"axis={node.constant or (None if node.axis < 0 else node.axis)}"
 
 
 def _reduction(name: str) -> Callable[[Op], str]:
@@ -216,7 +216,7 @@ def _reduction(name: str) -> Callable[[Op], str]:
 
 
 def _scan(name: str) -> Callable[[Op], str]:
-    return lambda node: f"tl.{name}({node.args[0]}, axis={node.axis}{', reverse=True' if node.flag else ''})"
+    return lambda node: f"tl.{name}({node.args[0]}, {_axis_text(node)}{', reverse=True' if node.flag else ''})"
 
 
 def _own(name: str, option: str) -> Callable[[Op], str]:

@@ -1,16 +1,20 @@
 """The Triton source of a program: the text that is compiled is the text that a maintainer reads."""
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from mhc.programs.triton.functions import buffers_of, functions_of
 from mhc.programs.triton.grammar import (
     Atomic,
     BlockLoad,
     BlockStore,
+    Call,
     Carry,
     Descriptor,
     For,
+    Function,
     If,
     Load,
     Op,
@@ -25,8 +29,21 @@ from mhc.programs.triton.reductions import COMBINE_TEXT, PAIRS_TEXT
 _INDENT = "    "
 
 
+@dataclass(frozen=True)
+class _Whole:
+    """What the text of a statement depends on.
+
+    Attributes:
+        updated: the buffers that are updated. functions: by name. given: the buffers that each is given.
+    """
+
+    updated: Container[str]
+    functions: Mapping[str, Function]
+    given: Mapping[str, Sequence[str]]
+
+
 def render(program: TritonProgram) -> str:
-    """Return the functions that combine elements, then the kernel `f`, and a comment that says how it is launched."""
+    """Return the functions that combine elements, others, the kernel `f`, and a comment that says how it is launched."""
     own = sorted(
         {one.combine for one in walk(program.body) if isinstance(one, Op) and one.op in {"reduce", "associative_scan"}}
     )
@@ -35,24 +52,31 @@ def render(program: TritonProgram) -> str:
         text = PAIRS_TEXT.get(name) or (f"return {COMBINE_TEXT[name]}",)
         operands = "a, b, c, d" if name in PAIRS_TEXT else "a, b"
         lines += ["@triton.jit", f"def {name}_({operands}):", *(f"{_INDENT}{line}" for line in text), "", ""]
+    updated = {one.name for one in program.buffers if one.updated}
+    whole = _Whole(updated, functions_of(program.body), buffers_of(program.body))
+    for function in whole.functions.values():
+        constant = (f"{function.constant}: tl.constexpr",) if function.constant else ()
+        operands = ", ".join((*function.parameters, *whole.given[function.name], *constant))
+        lines += ["@triton.jit", f"def {function.name}({operands}):", *_block(function.body, 1, whole)]
+        lines += [f"{_INDENT}return {', '.join(function.results)}", "", ""]
     parameters = *(one.name for one in program.buffers), *program.arguments
     lines += ["@triton.jit", f"def f({', '.join(parameters)}):"]
-    updated = {one.name for one in program.buffers if one.updated}
-    lines += _block(program.body, 1, updated)
+    lines += _block(program.body, 1, whole)
     grid = f"({', '.join(map(str, program.grid))}{',' if len(program.grid) == 1 else ''})"
     given = "".join(f"{name}={number}, " for name, number in program.arguments.items())
     lines.append(f"# f[{grid}](..., {given}num_warps={program.num_warps}, num_stages={program.num_stages})")
     return "\n".join(lines) + "\n"
 
 
-def _block(body: Sequence[Statement], depth: int, updated: Container[str]) -> Iterator[str]:
+def _block(body: Sequence[Statement], depth: int, whole: _Whole) -> Iterator[str]:
     for one in body:
-        for line in _lines(one, updated):
+        for line in _lines(one, whole):
             yield _INDENT * depth + line
 
 
-def _lines(node: Statement, updated: Container[str]) -> Iterator[str]:
-    if isinstance(node, (Load, Store, Atomic)) and node.buffer in updated:  # another thread may have had the element before
+def _lines(node: Statement, whole: _Whole) -> Iterator[str]:
+    # another thread may have had the element before
+    if isinstance(node, (Load, Store, Atomic)) and node.buffer in whole.updated:
         yield "tl.debug_barrier()"
     match node:
         case Op(op="program_id" | "num_programs"):
@@ -80,33 +104,40 @@ def _lines(node: Statement, updated: Container[str]) -> Iterator[str]:
         case BlockStore():
             yield f"{node.descriptor}.store([{', '.join(node.offsets)}], {node.value})"
         case For():
-            yield from _for(node, updated)
+            yield from _for(node, whole)
         case If():
             yield from _starts(node.carried)
             yield f"if {node.condition}:"
-            yield from _block(node.body, 1, updated)
+            yield from _block(node.body, 1, whole)
             yield from _passed_on(node.carried)
+            if node.results:
+                yield f"{_INDENT}return {', '.join(node.results)}"
             if node.otherwise:
                 yield "else:"
-                yield from _block(node.otherwise, 1, updated)
+                yield from _block(node.otherwise, 1, whole)
                 yield from _passed_on([replace(one, after=one.otherwise) for one in node.carried if one.otherwise])
+        case Call():
+            function = whole.functions[node.function]
+            constant = (f"{function.constant}={node.constant}",) if function.constant else ()
+            operands = ", ".join((*node.args, *whole.given[node.function], *constant))
+            yield f"{', '.join(node.names)} = {node.function}({operands})"
 
 
-def _for(node: For, updated: Container[str]) -> Iterator[str]:
+def _for(node: For, whole: _Whole) -> Iterator[str]:
     yield from _starts(node.carried)
     end = node.end if node.bound is None else node.bound
     if node.kind == "while":
         yield f"{node.var}_ = tl.full([], {node.begin}, tl.{node.dtype})"
         yield f"while {node.var}_ {'<' if node.step > 0 else '>'} {end}:"
         yield f"{_INDENT}{node.var} = {node.var}_"
-        yield from _block(node.body, 1, updated)
+        yield from _block(node.body, 1, whole)
         yield from _passed_on(node.carried)
         yield f"{_INDENT}{node.var}_ += {node.step}"
         return
     stages = f", num_stages={node.stages}" if node.stages else ""
     yield f"for {node.var}_ in {node.kind}({node.begin}, {end}, {node.step}{stages}):"
     yield f"{_INDENT}{node.var} = tl.full([], {node.var}_, tl.{node.dtype})"
-    yield from _block(node.body, 1, updated)
+    yield from _block(node.body, 1, whole)
     yield from _passed_on(node.carried)
 
 

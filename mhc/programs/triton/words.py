@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from mhc.programs.triton.cuts import seen
+from mhc.programs.triton.functions import functions_of
 from mhc.programs.triton.grammar import (
     BINARY,
     COMPARISONS,
@@ -13,6 +14,7 @@ from mhc.programs.triton.grammar import (
     Atomic,
     BlockLoad,
     BlockStore,
+    Call,
     Descriptor,
     For,
     If,
@@ -55,6 +57,10 @@ def _words(program: TritonProgram) -> set[str]:
             case For():
                 kind = "while" if node.kind == "while" else f"for {node.kind}"
                 found.add(f"{kind}{_last(node)}{' that stores' if _writes(node) else ''}")
+            case Call():
+                found.add("call")
+            case If(results=(_, *_)):
+                found.add("early return")
             case If():
                 found.add(f"if{' else' if node.otherwise else ''}{' that stores' if _writes(node) else ''}")
             case Op(op="full", flag=True):
@@ -144,6 +150,14 @@ def features(program: TritonProgram) -> frozenset[str]:
     }
     labels |= {"descriptor: one axis" for node in walk(program.body) if isinstance(node, Descriptor) and not node.stride}
     labels |= {f"loop: {node.kind}" for node in walk(program.body) if isinstance(node, For)}
+    functions = functions_of(program.body)
+    calls = [node for node in walk(program.body) if isinstance(node, Call)]
+    labels |= {"call: several results" for node in calls if len(node.names) > 1}
+    labels |= {"call: constant" for node in calls if functions[node.function].constant}
+    labels |= {"call: in a function" for one in functions.values() if any(isinstance(node, Call) for node in walk(one.body))}
+    labels |= {"call: early return" for node in walk(program.body) if isinstance(node, If) and node.results}
+    if len(calls) > len({node.function for node in calls}):
+        labels.add("call: again")
     labels |= {"loop: int64" for node in walk(program.body) if isinstance(node, For) and node.wide}
     labels |= {f"loop:{_last(node)}" for node in walk(program.body) if isinstance(node, For) and _last(node)}
     bodies = [node for node in walk(program.body) if isinstance(node, (For, If))]
