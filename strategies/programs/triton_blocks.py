@@ -158,7 +158,10 @@ class Blocks:
             other = shape if name == "x" or self.pick(True, False) else self.pick(*_SHAPES)
             self._buffers.append(self._input(name, dtype, math.prod(other) * math.prod(self.grid) * ITERATIONS))
             self._restart()
-            self.load(name, other)
+            loaded = self.load(name, other)
+            if dtype == "bfloat16" and loaded is not None and self.pick(True, False):  # which an interpreter does too
+                self.op("cast", loaded, dtype="float32")
+                self.pool.remove(loaded)
 
     def input(self, dtype: str, size: int, low: int, high: int) -> str:
         """Add an input with values from low to high, and return its name."""
@@ -325,7 +328,7 @@ class Blocks:
             found = found or self.op("cast", index, keep=False, dtype=dtype)
             if found is not None:
                 return found
-        return self.full(None, self.pick(0, 1, 7, 100), dtype, shape)
+        return self.full(None, self.pick(0, 1, 7, 60 if dtype == "bfloat16" else 100), dtype, shape)
 
     def _narrow(self, index: str) -> str:
         """Return indices, now and then in another dtype that holds them in every block, most often a small one."""
@@ -368,6 +371,8 @@ class Blocks:
             result = name
             if self.value(name).dtype == "bool":
                 result = self.must("cast", name, dtype="int32")
+            if self.value(name).dtype == "float32" and self.pick(False, False, True):
+                result = self.op("cast", name, keep=False, dtype="bfloat16") or name
             one = self.value(result)
             self._output(buffer, result, one)
 

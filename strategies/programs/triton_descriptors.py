@@ -30,8 +30,7 @@ class DescribedBlocks(Blocks):
 
     def descriptors(self) -> dict[str, Described]:
         """Return the descriptors of inputs, by name."""
-        held = {} if self.in_function else self._machine.blocks[0]
-        return {name: one for name, one in held.items() if isinstance(one, Described)}
+        return {name: one for name, one in self._machine.blocks[0].items() if isinstance(one, Described)}
 
     def described(self, buffer: str, sizes: Sequence[int], block: Sequence[int], stride: int) -> str | None:
         """Add a descriptor, and return its name."""
@@ -140,6 +139,8 @@ class Descriptors(Corners):
     def _described(self) -> None:
         """Draw a load by a descriptor, often by one that is there, also from before a loop."""
         blocks = self._blocks
+        if blocks.in_function:
+            return
         held = list(blocks.descriptors())
         name = blocks.pick(*held) if held and blocks.pick(True, False) else self._descriptor()
         if name is not None:

@@ -24,6 +24,7 @@ from mhc.programs.triton.grammar import (
 )
 from mhc.programs.triton.operations import TABLE
 from mhc.programs.triton.reductions import COMBINE, COMBINE_PAIRS, COMBINE_TEXT, PAIRS_TEXT
+from mhc.programs.triton.values import MEMORY
 
 I4 = Op("i0", "arange", shape=(4,))
 
@@ -34,7 +35,7 @@ def result(x: list[Any], dtype: str, *body: Statement, size: int = 4, out: str |
     buffers = Buffer("x", count, dtype), Buffer("y", size, out or dtype, written=True)
     indices = Op("i1", "arange", shape=(count,)), Op("i2", "arange", shape=(size,))
     program = TritonProgram(buffers=buffers, body=(*indices, Load("v1", "x", "i1"), *body, Store("y", "i2", "v9")))
-    given = {"x": np.array(x, dtype=dtype), "y": np.zeros(size, dtype=out or dtype)}
+    given = {"x": np.array(x, dtype=dtype), "y": np.zeros(size, dtype=MEMORY[out or dtype])}
     found: list[Any] = evaluate(program, given)["y"].tolist()
     return found
 
@@ -229,6 +230,39 @@ def test_operands_of_two_dtypes_are_computed_in_the_wider_and_of_one_size_in_the
     one = Op("v8" if out == "bool" else "v9", op, ("v2", "v1"))
     as_int = (Op("v9", "cast", ("v8",)),) if out == "bool" else ()
     assert result([-1, -3], "int32", two, one, *as_int, size=2, out="int32" if out == "bool" else out) == wanted
+
+
+def brain(x: list[float], *body: Statement, out: str = "bfloat16") -> list[Any]:
+    """Return the elements of v9, of a program in which v2 is x as bfloat16."""
+    return result(x, "float32", Op("v2", "cast", ("v1",), dtype="bfloat16"), *body, size=len(x), out=out)
+
+
+def test_bfloat16_is_computed_as_other_floats_are_but_has_other_bits() -> None:
+    assert brain([1.5, -2.0], Op("v9", "add", ("v2", "v2"))) == [3.0, -4.0]
+    assert brain([1.5, -2.0], Op("v9", "bitcast", ("v2",), dtype="uint16"), out="uint16") == [0x3FC0, 0xC000]
+    assert brain([64.0], Op("v3", "bitcast", ("v2",), dtype="int16"), Op("v9", "bitcast", ("v3",), dtype="bfloat16")) == [64]
+    both = Op("v3", "cast", ("v1",), dtype="float16"), Op("v9", "add", ("v2", "v3"))
+    assert brain([1.5, -2.0], *both, out="float16") == [3.0, -4.0]
+
+
+@pytest.mark.parametrize(
+    ("x", "body", "reason"),
+    [
+        (65.0, (), "rounded in bfloat16"),
+        (0.125, (), "rounded in bfloat16"),
+        (33.0, (Op("v9", "add", ("v2", "v2")),), "rounded in bfloat16"),
+        (33.0, (Op("v9", "maximum", ("v2", "v2")),), "releases differ"),
+        (33.0, (Op("v9", "add", ("v2", "i1")),), "differ"),
+        (33.0, (Op("v9", "cumsum", ("v2",)),), "cumsum of bfloat16"),
+        (33.0, (Op("v9", "max", ("v2",)),), "max of bfloat16"),
+        (33.0, (Op("v9", "reduce", ("v2",), combine="max"),), "releases differ"),
+    ],
+)
+def test_what_bfloat16_does_not_hold_or_releases_do_not_agree_on_is_refused(
+    x: float, body: tuple[Statement, ...], reason: str
+) -> None:
+    with pytest.raises(Invalid, match=reason):
+        brain([x], *body)
 
 
 def test_places_are_counted_by_groups_of_rows() -> None:

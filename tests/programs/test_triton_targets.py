@@ -23,7 +23,7 @@ from mhc.programs.targets import TARGETS, ProgramTarget, target_named
 from mhc.programs.triton import launched
 from mhc.programs.triton.build import refused
 from mhc.programs.triton.edits import rank
-from mhc.programs.triton.evaluate import evaluate
+from mhc.programs.triton.evaluate import evaluate, inputs_of
 from mhc.programs.triton.grammar import (
     Atomic,
     BlockLoad,
@@ -206,7 +206,10 @@ CALLS = program(
 )
 
 
-@pytest.mark.parametrize("one", [*RIGHT, *NUMBERS, NONE, *LOOPS, *ELSE, ATOMIC, CALLS], ids=lambda one: one.id)
+BRAIN = program(Op("v2", "cast", ("v1",), dtype="float32"), Op("v9", "cast", ("v2",), dtype="bfloat16"), dtype="bfloat16")
+
+
+@pytest.mark.parametrize("one", [*RIGHT, *NUMBERS, NONE, *LOOPS, *ELSE, ATOMIC, CALLS, BRAIN], ids=lambda one: one.id)
 def test_the_interpreter_gives_what_the_evaluator_gives(one: TritonProgram, interpreted: Judge) -> None:
     assert [(verdict.subject, verdict.status) for verdict in interpreted(one)] == [("y", Status.PASS)]
 
@@ -219,7 +222,7 @@ def test_a_reported_bug_is_still_there(entry: Known, interpreted: Judge, compile
     kind = entry.kinds[0] if entry.kinds else "interpreted"
     assert known(entry.example, "3.7.1", kind, KNOWN) is entry
     assert known(entry.example, "3.9.0", kind, KNOWN) is (None if entry.before == "3.9.0" else entry)
-    assert not any(entry.holds(one) for one in (RIGHT[0], RIGHT[2], LOOPS[0]))
+    assert not any(entry.holds(one) for one in (RIGHT[0], RIGHT[2], LOOPS[0], BRAIN))
     judge = {"interpreted": interpreted, "compiled": compiled}.get(kind)
     if judge is not None and entry.is_in(version("triton"), kind):
         assert any(one.status is Status.FAIL for one in judge(entry.example))
@@ -256,7 +259,8 @@ def test_a_program_without_a_meaning_is_not_judged() -> None:
 
 
 def test_programs_compile_ahead_for_a_chip_that_is_not_here(compiled: Judge) -> None:
-    assert [one.status for case in (RIGHT[2], *ELSE[:2], CALLS) for one in compiled(case)] == [Status.PASS] * 4
+    half = program(Op("v9", "add", ("v1", "v1")), dtype="bfloat16")
+    assert [one.status for case in (RIGHT[2], *ELSE[:2], CALLS, half) for one in compiled(case)] == [Status.PASS] * 5
     topk, bits = Op("v2", "topk", ("v1",), value=2), Op("v9", "bitcast", ("v2",), dtype="uint8")
     one = program(topk, bits, dtype="int8", size=2)
     one = replace(one, buffers=(one.buffers[0], Buffer("y", 2, "uint8", written=True)))
@@ -284,6 +288,19 @@ def test_a_write_where_none_may_be_is_seen() -> None:
         tensor.as_strided((1,), (1,), tensor.storage_offset() + place).add_(1)
         with pytest.raises(CompileError, match=message):
             memory.outputs()
+
+
+def test_bfloat16_lies_in_memory_as_the_upper_half_of_float32() -> None:
+    one = program(Op("v9", "add", ("v1", "v1")), dtype="bfloat16")
+    memory = Memory(one)
+    x, y = memory.tensors("cpu")
+    assert (str(x.dtype), x.float().tolist()) == ("torch.bfloat16", inputs_of(one)["x"].tolist())
+    assert memory.outputs()["y"].tobytes() == inputs_of(one)["y"].tobytes()
+    y.copy_(x)
+    assert memory.outputs()["y"].tolist() == inputs_of(one)["x"].tolist()
+    x[0] = 64
+    with pytest.raises(CompileError, match="to the input x"):
+        memory.outputs()
 
 
 def test_a_launch_gives_the_kernel_its_buffers_twice(monkeypatch: pytest.MonkeyPatch) -> None:

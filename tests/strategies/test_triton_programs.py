@@ -72,6 +72,7 @@ def test_programs_have_most_of_the_grammar(programs: list[TritonProgram]) -> Non
     labels = Counter(label for one in programs for label in features(one))
     assert len({label for label in labels if label.startswith("operation")}) > 35
     assert len({label for label in labels if label.startswith("dtype")}) > 8
+    assert labels["dtype: bfloat16"] > len(programs) / 40
     assert {"statement: for", "statement: if", "statement: atomic", "loop: tl.range", "loop: tl.static_range"} <= set(labels)
     assert {f"warps: {warps}" for warps in (1, 2, 4, 8)} <= set(labels)
 

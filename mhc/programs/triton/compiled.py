@@ -17,6 +17,7 @@ _POINTERS: Mapping[str, str] = MappingProxyType(
         **{f"int{bits}": f"*i{bits}" for bits in (8, 16, 32, 64)},
         **{f"uint{bits}": f"*u{bits}" for bits in (8, 16, 32, 64)},
         **{f"float{bits}": f"*fp{bits}" for bits in (16, 32, 64)},
+        "bfloat16": "*bf16",
     }
 )
 _CACHE = "TRITON_CACHE_DIR"

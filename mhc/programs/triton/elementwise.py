@@ -23,15 +23,20 @@ def _pair(a: Value, b: Value) -> str:
 
 
 def promoted(a: str, b: str) -> str:
-    """Return the dtype in which operands of two dtypes are computed: the float, else the wider; of one size the unsigned."""
+    """Return the dtype in which operands of two dtypes are computed: the float, else the wider; of one size the unsigned.
+
+    Of float16 and bfloat16 it is float16.
+    """
     floats = [one for one in (a, b) if one in FLOATS]
-    return max(floats or (a, b), key=lambda one: (bits_of(one), one in UNSIGNED))
+    return max(floats or (a, b), key=lambda one: (bits_of(one), one in {*UNSIGNED, "float16"}))
 
 
 def _promote(a: Value, b: Value) -> tuple[Value, Value]:
     """Return two operands that broadcast in one dtype."""
     if "bool" not in {a.dtype, b.dtype}:
         dtype = promoted(a.dtype, b.dtype)
+        mixed = dtype == "bfloat16" and a.dtype != b.dtype
+        require(not mixed, "an integer and bfloat16: the documentation and the releases differ")
         a, b = converted(a, dtype), converted(b, dtype)
     _pair(a, b)
     return a, b
@@ -44,6 +49,14 @@ def _arithmetic(compute: Callable[[Array, Array], Array]) -> Callable[..., Value
         a, b = _promote(a, b)
         require(a.dtype != "bool", f"{node.op} of bool")
         return value(a.dtype, compute(a.data, b.data))
+
+    return run
+
+
+def _extreme(compute: Callable[[Array, Array], Array]) -> Callable[..., Value]:
+    def run(node: Op, a: Value, b: Value) -> Value:
+        require("bfloat16" not in {a.dtype, b.dtype}, f"{node.op} of bfloat16: releases differ")
+        return _arithmetic(compute)(node, a, b)
 
     return run
 
@@ -148,7 +161,7 @@ def _fma(node: Op, a: Value, b: Value, c: Value) -> Value:
 
 def _clamp(node: Op, a: Value, least: Value, most: Value) -> Value:
     dtype = same(a, least, most)
-    require(dtype in FLOATS and a.shape == least.shape == most.shape, "clamp")
+    require(dtype in {*FLOATS} - {"bfloat16"} and a.shape == least.shape == most.shape, "clamp")
     require((least.data <= most.data).all(), "clamp between bounds in the wrong order")
     return value(dtype, np.minimum(np.maximum(a.data, least.data), most.data))
 
@@ -219,8 +232,8 @@ ELEMENTWISE: Mapping[str, Operation] = MappingProxyType(
         "add": _between(_arithmetic(np.add), "+"),
         "sub": _between(_arithmetic(np.subtract), "-"),
         "mul": _between(_arithmetic(np.multiply), "*"),
-        "minimum": Operation(_arithmetic(np.minimum), _called("tl.minimum")),
-        "maximum": Operation(_arithmetic(np.maximum), _called("tl.maximum")),
+        "minimum": Operation(_extreme(np.minimum), _called("tl.minimum")),
+        "maximum": Operation(_extreme(np.maximum), _called("tl.maximum")),
         "floordiv": _between(_division(0), "//"),
         "mod": _between(_division(1), "%"),
         "and": _between(_logic(np.bitwise_and), "&"),

@@ -36,7 +36,7 @@ from mhc.programs.triton.grammar import (
     walk,
 )
 from mhc.programs.triton.operations import TABLE
-from mhc.programs.triton.values import LARGEST_BLOCK, NUMPY, Array, Described, Value, require, value
+from mhc.programs.triton.values import LARGEST_BLOCK, MEMORY, NUMPY, Array, Described, Value, from_raw, require, value
 
 POISON = 0x5A
 """The byte of which all elements of an output consist before the program runs."""
@@ -61,17 +61,16 @@ def inputs_of(program: TritonProgram) -> dict[str, Array]:
 
 
 def _before(one: Buffer, seed: Sequence[int]) -> Array:
-    dtype = np.dtype(one.dtype)
     if one.zeroed:
-        return np.zeros(one.size, dtype=dtype)
+        return np.zeros(one.size, dtype=MEMORY[one.dtype])
     if one.written and not one.updated:
-        return np.full(one.size * dtype.itemsize, POISON, dtype=np.uint8).view(dtype)
+        return from_raw(np.full(one.size * bits_of(one.dtype) // 8, POISON, dtype=np.uint8), one.dtype)
     require(one.least <= one.most, f"{one.name}: no value from {one.least} to {one.most}")
     drawn = np.dtype(np.uint64 if one.dtype == "uint64" and one.most >= 2**63 else np.int64)
     limits = np.iinfo(drawn)
     require(limits.min <= one.least and one.most <= limits.max, f"{one.name}: numbers that no {drawn} holds")
     whole = np.random.default_rng(seed).integers(one.least, one.most, size=one.size, endpoint=True, dtype=drawn)
-    return (whole / 2 if one.dtype in FLOATS else whole).astype(dtype)
+    return (whole / 2 if one.dtype in FLOATS else whole).astype(MEMORY[one.dtype])
 
 
 def evaluate(program: TritonProgram, given: Mapping[str, Array] | None = None) -> dict[str, Array]:

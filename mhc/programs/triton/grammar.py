@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from mhc.programs.drawn_program import DrawnProgram, decoded
 from mhc.programs.grammar import INTEGERS
 
-FLOATS = ("float16", "float32", "float64")
+FLOATS = ("float16", "float32", "float64", "bfloat16")
 DTYPES = (*INTEGERS, *FLOATS, "bool")
 VERSION = 1
 FAR = 1 << 40

@@ -1,14 +1,32 @@
-"""Bugs of Triton that are reported or written up, as `mhc.programs.known` has them for TileLang."""
+"""Bugs of Triton that are reported or written up, as `mhc.programs.known` has them for TileLang.
+
+One is no bug but what Triton's documentation says that the interpreter does not do.
+"""
 
 from collections.abc import Callable
 
 from mhc.programs.grammar import INTEGERS, SIGNED, UNSIGNED, bits_of, range_of
 from mhc.programs.known import UNSENT, Known
 from mhc.programs.triton.cuts import dtypes_seen, seen
-from mhc.programs.triton.grammar import SCANS, Atomic, Buffer, Carry, For, Load, Op, Statement, Store, TritonProgram, walk
+from mhc.programs.triton.grammar import (
+    SCANS,
+    SHAPES,
+    Atomic,
+    Buffer,
+    Carry,
+    For,
+    Load,
+    Op,
+    Statement,
+    Store,
+    TritonProgram,
+    walk,
+)
 from mhc.programs.triton.values import Value
 
 _TRACKER = "https://github.com/triton-lang/triton"
+_NO_BFLOAT16 = "https://triton-lang.org/main/programming-guide/chapter-3/debugging.html"
+_MOVES = {"bitcast", "where", *SHAPES} - {"flip"}
 _COMPILED = ("compiled", "cuda")
 _GENERIC = ("reduce", "reduce_or", "xor_sum")
 """Reductions that the interpreter does element by element, with the function that combines two."""
@@ -86,6 +104,20 @@ _LIMITS = (
     Op("v4", "full", dtype="float64", shape=(4,), value=-0.5),
     Op("v5", "full", dtype="float64", shape=(4,), value=0.5),
 )
+
+
+def _computes_in_bfloat16(program: TritonProgram) -> bool:
+    """Return whether a program does anything with bfloat16 but to move elements, and to convert them to and from float32."""
+    found = dtypes_seen(program) if "bfloat16" in program.json else {}
+    for one in walk(program.body):
+        if isinstance(one, Op) and one.op not in _MOVES:
+            made, taken = found.get(one.name, set()), {dtype for name in one.args for dtype in found.get(name, set())}
+            casts = one.op == "cast" and "bool" not in made and ("bfloat16" not in made or taken <= {"float32", "bfloat16"})
+            if "bfloat16" in made | taken and not casts:
+                return True
+    return False
+
+
 KNOWN: tuple[Known, ...] = (
     Known(
         issue=f"{_TRACKER}/issues/11210",
@@ -100,6 +132,12 @@ KNOWN: tuple[Known, ...] = (
         before="3.9.0",
         holds=_takes("umulhi", SIGNED),
         example=_example("int32", Op("v2", "umulhi", ("v1", "v1")), least=-2_000_000_000, most=-1_900_000_000),
+    ),
+    Known(
+        issue=_NO_BFLOAT16,
+        kinds=("interpreted",),
+        holds=_computes_in_bfloat16,
+        example=_example("bfloat16", Op("v2", "add", ("v1", "v1")), most=60),
     ),
     Known(
         issue=f"{_TRACKER}/issues/10952",

@@ -8,7 +8,7 @@ from mhc.programs.compile_error import CompileError
 from mhc.programs.guarded import GUARD, MARK
 from mhc.programs.triton.evaluate import inputs_of
 from mhc.programs.triton.grammar import TritonProgram
-from mhc.programs.triton.values import Array
+from mhc.programs.triton.values import Array, from_raw, to_raw
 
 
 class Memory:
@@ -25,7 +25,7 @@ class Memory:
 
         made = []
         for one in self._program.buffers:
-            array = self._before[one.name]
+            array = to_raw(self._before[one.name], one.dtype)
             begin = GUARD + one.offset * array.itemsize
             raw = np.full(array.nbytes + begin + GUARD, MARK, dtype=np.uint8)
             raw[begin : begin + array.nbytes] = array.view(np.uint8)
@@ -42,13 +42,13 @@ class Memory:
         """
         results = {}
         for one in self._program.buffers:
-            array, raw = self._before[one.name], self._raw[one.name].cpu().numpy()
+            array, raw = to_raw(self._before[one.name], one.dtype), self._raw[one.name].cpu().numpy()
             begin = GUARD + one.offset * array.itemsize
             if (raw[:begin] != MARK).any() or (raw[begin + array.nbytes :] != MARK).any():
                 raise CompileError("run", f"a write outside {one.name}")
-            now = raw[begin : begin + array.nbytes].view(array.dtype)
+            now = raw[begin : begin + array.nbytes]
             if one.written:
-                results[one.name] = now.copy()
+                results[one.name] = from_raw(now, one.dtype).copy()
             elif now.tobytes() != array.tobytes():
                 raise CompileError("run", f"a write to the input {one.name}")
         return results

@@ -60,6 +60,7 @@ def _chosen(left: Array, one: tuple[Array, Array], other: tuple[Array, Array]) -
 def _checked(node: Op, a: Value, combine: str) -> None:
     """Require a combination that has one result in every order."""
     require(a.dtype != "bool", f"{node.op} of bool")
+    require(a.dtype != "bfloat16" or combine not in {"min", "max"}, f"{combine} of bfloat16: releases differ")
     require(a.dtype not in FLOATS or combine not in {*_BITS, "mul"}, f"{combine} of {a.dtype}")
     if a.dtype in FLOATS and combine == "add":
         exact(np.abs(a.data).sum(axis=None if node.axis < 0 else node.axis), a.dtype)
@@ -117,7 +118,7 @@ def _sum(node: Op, a: Value) -> Value:
 
 def _extreme(combine: str) -> Callable[..., Value]:
     def run(node: Op, a: Value) -> Value:
-        require(a.dtype != "bool", f"{node.op} of bool")
+        require(a.dtype not in {"bool", "bfloat16"}, f"{node.op} of {a.dtype}")
         wide = "float32" if a.dtype == "float16" else widened(a.dtype, unsigned=False)
         return _reduced(node, converted(a, wide), combine)
 
@@ -156,7 +157,7 @@ def _scanned(node: Op, a: Value, combine: str) -> Value:
 
 
 def _cumsum(node: Op, a: Value) -> Value:
-    require(a.dtype != "bool", "cumsum of bool")
+    require(a.dtype not in {"bool", "bfloat16"}, f"cumsum of {a.dtype}")
     return _scanned(node, converted(a, widened(a.dtype, unsigned=True)), "add")
 
 
@@ -191,7 +192,7 @@ def _histogram(node: Op, a: Value, mask: Value | None = None) -> Value:
 def _dot(node: Op, a: Value, b: Value, c: Value) -> Value:
     """Return `a @ b + c`; with TF32, elements must have at most 11 significant bits."""
     dtype = same(a, b)
-    wide = {"int8": "int32", "float16": "float32", "float32": "float32"}
+    wide = {"int8": "int32", "float16": "float32", "bfloat16": "float32", "float32": "float32"}
     require(dtype in wide and c.dtype == wide[dtype], f"dot of {dtype}, added to {c.dtype}")
     fits = len(a.shape) == len(b.shape) == 2 and a.shape[1] == b.shape[0] and c.shape == (a.shape[0], b.shape[1])
     require(fits and min(*a.shape, *b.shape) >= 16, f"dot of {a.shape} and {b.shape}")

@@ -18,8 +18,10 @@ NUMPY: Mapping[str, np.dtype[Any]] = {
     "bool": np.dtype("bool"),
 }
 """What holds the elements of a dtype here."""
-_QUANTUM = {"float16": 4, "float32": 64, "float64": 64}  # a float is a multiple of 1 / that,
-_LARGEST = {"float16": 512, "float32": 1 << 17, "float64": 1 << 17}  # and not larger than this
+MEMORY: Mapping[str, np.dtype[Any]] = {name: np.dtype("float32" if name == "bfloat16" else name) for name in NUMPY}
+"""What holds the elements of a buffer; NumPy has no bfloat16."""
+_QUANTUM = {"bfloat16": 4, "float16": 4, "float32": 64, "float64": 64}  # a float is a multiple of 1 / that,
+_LARGEST = {"bfloat16": 64, "float16": 512, "float32": 1 << 17, "float64": 1 << 17}  # and not larger than this
 LARGEST_BLOCK = 4096
 
 
@@ -117,9 +119,20 @@ def bits(one: Value, dtype: str) -> Value:
     """
     require("bool" not in {one.dtype, dtype} and bits_of(one.dtype) == bits_of(dtype), f"{one.dtype} as bits of {dtype}")
     require(one.dtype not in FLOATS or (one.data != 0).all(), "the bits of a float that is 0")
-    raw = one.data.astype(np.dtype(one.dtype)).view(np.dtype(dtype))
+    raw = from_raw(to_raw(one.data, one.dtype), dtype)
     require(dtype not in FLOATS or np.isfinite(raw).all(), "bits of a float that is not finite")
     return value(dtype, raw.astype(NUMPY[dtype]))
+
+
+def to_raw(array: Array, dtype: str) -> Array:
+    """Return elements as they lie in memory; of bfloat16, the upper half of a float32."""
+    elements = array.astype(MEMORY[dtype])
+    return (elements.view(np.uint32) >> 16).astype(np.uint16) if dtype == "bfloat16" else elements
+
+
+def from_raw(raw: Array, dtype: str) -> Array:
+    """Return the elements of a dtype that lie in memory as an array, whose dtype does not matter."""
+    return (raw.view(np.uint16).astype(np.uint32) << 16).view(np.float32) if dtype == "bfloat16" else raw.view(MEMORY[dtype])
 
 
 def is_integer(one: Value) -> bool:
