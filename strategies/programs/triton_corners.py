@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from mhc.programs.grammar import INTEGERS, bits_of
+from mhc.programs.grammar import INTEGERS, bits_of, range_of
 from mhc.programs.triton.grammar import COMPARISONS, FLOATS
 from mhc.strategies.programs.triton_operations import Operations
 
@@ -21,6 +21,7 @@ class Corners(Operations):
         corners += [self._two_dtypes, self._two_dtypes, self._group, self._most, *[self._two_ranks] * 3]
         corners += [*[self._bins] * 3, self._two_dtypes, self._group]
         corners += [self._two_dtypes, self._pairs, self._twice, self._relaid, self._ladder, self._one_number, self._update]
+        corners += [self._random, self._random, self._ceiling]
         return [*super().kinds(), *corners]
 
     def _integers(self, *dtypes: str) -> str | None:
@@ -265,3 +266,41 @@ class Corners(Operations):
             return
         halvings = blocks.integer(2, int(math.log2(blocks.value(a).shape[-1])) - 1)
         blocks.op("topk", a, value=blocks.value(a).shape[-1] >> halvings)
+
+    def _random(self) -> None:
+        """Draw random numbers, of which all bits are known."""
+        blocks = self._blocks
+        a = blocks.chosen(lambda one: one.dtype in INTEGERS and len(one.shape) > 0 and one.data.size <= 64)
+        if a is None:
+            return
+        number, dtype = blocks.pick(
+            (0, "int32"), (42, "int32"), (-1, "int32"), (1 << 40, "int64"), ((1 << 64) - 3, "uint64")
+        )
+        seed = blocks.chosen(lambda one: one.dtype in INTEGERS and not one.shape) if blocks.pick(False, True) else None
+        seed = seed or blocks.full(None, number, dtype)
+        rounds, which = blocks.pick(0, 0, 7, 1), blocks.integer(0, 3)
+        match blocks.pick("randint", "randint4x", "philox"):
+            case "philox":
+                if bits_of(blocks.value(a).dtype) < 32:
+                    a = blocks.must("cast", a, dtype=blocks.pick("uint64", "uint32", "int64", "int32"))
+                rest = [self._like(blocks.value(a), broadcast=False) for _ in range(3)]
+                blocks.op("philox", seed, a, *rest, value=which, axis=rounds)
+            case op:
+                blocks.op(op, seed, a, value=which if op == "randint4x" else 0, axis=rounds)
+
+    def _ceiling(self) -> None:
+        """Draw a quotient that is rounded up."""
+        blocks = self._blocks
+        a = self._integers(*INTEGERS)
+        if a is None:
+            return
+        one = blocks.value(a)
+        if (one.data < 0).any() or (one.data > range_of(one.dtype)[1] // 2).any():
+            a = blocks.must("and", a, blocks.full(one, range_of(one.dtype)[1] >> 1, shape=()))
+        if blocks.pick(True, False):
+            blocks.op("cdiv", a, value=blocks.pick(4, 3, 7, 16, 1), flag=True)
+        else:
+            b = blocks.must(
+                "or", blocks.must("and", self._like(one, broadcast=False), blocks.full(one, 31)), blocks.full(one, 1)
+            )
+            blocks.op("cdiv", *blocks.pick((a, b), (b, a)))

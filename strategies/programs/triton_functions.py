@@ -88,6 +88,7 @@ class Functions(Statements):
         """Draw a statement of a function, most often one that has a meaning for blocks of other shapes and dtypes too."""
         kinds = [self._number_beside, self._alike, self._alike, self._chosen, self._unary, self._cast, self._binary]
         kinds += [self._scan, self._reduction, lambda: self.statement(1), lambda: self.statement(1), self._part]
+        kinds += [self._call] * (5 if self._functions else 0)
         if constant is not None:
             kinds += [lambda: self._known(constant)] * 6
         self._blocks.pick(*kinds)()

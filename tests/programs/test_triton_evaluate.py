@@ -23,6 +23,7 @@ from mhc.programs.triton.grammar import (
     TritonProgram,
 )
 from mhc.programs.triton.operations import TABLE
+from mhc.programs.triton.philox import philox
 from mhc.programs.triton.reductions import COMBINE, COMBINE_PAIRS, COMBINE_TEXT, PAIRS_TEXT
 from mhc.programs.triton.values import MEMORY
 
@@ -382,6 +383,59 @@ def test_a_number_takes_the_dtype_of_the_other_operand(
 def test_a_number_that_the_other_dtype_does_not_hold_is_refused(dtype: str, value: float) -> None:
     with pytest.raises(Invalid, match=r"number|is no"):
         result([1, 0], dtype, Op("v9", "xor", ("v1",), value=value, flag=True), size=2)
+
+
+@pytest.mark.parametrize(
+    ("bits", "counter", "key", "wanted"),
+    [
+        (32, 0, 0, [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]),
+        (32, 2**32 - 1, 2**32 - 1, [0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD]),
+        (64, 0, 0, [0x16554D9ECA36314C, 0xDB20FE9D672D0FDC, 0xD7E772CEE186176B, 0x7E68B68AEC7BA23B]),
+        (
+            *(64, 2**64 - 1, 2**64 - 1),
+            [0x87B092C3013FE90B, 0x438C3C67BE8D0224, 0x9CC7D7C69CD777B6, 0xA09CAEBF594F0BA0],
+        ),
+    ],
+)
+def test_philox_gives_the_numbers_that_its_authors_publish(bits: int, counter: int, key: int, wanted: list[int]) -> None:
+    found = philox([np.full(1, counter, dtype=np.uint64)] * 4, (key, key), bits)
+    assert [int(one[0]) for one in found] == wanted
+
+
+@pytest.mark.parametrize(
+    ("seed", "dtype", "x", "wanted"),
+    [
+        (0, "int8", 0, 0x6627E8D5),
+        (-1, "int8", -1, philox([np.array(one) for one in (2**32 - 1, 0, 0, 0)], (2**32 - 1, 2**32 - 1), 32)[0]),
+        (5, "int64", 3 << 32, philox([np.array(one) for one in (0, 3, 0, 0)], (5, 0), 32)[0]),
+    ],
+)
+def test_the_counter_of_random_numbers_is_the_offset_and_their_key_the_seed(
+    seed: int, dtype: str, x: int, wanted: int
+) -> None:
+    ops = full("v2", seed, "int32"), Op("v9", "randint", ("v2", "v1"))
+    assert result([x], dtype, *ops, size=1, out="uint32") == [wanted]
+
+
+def test_one_of_four_random_numbers_is_taken_after_fewer_rounds() -> None:
+    ops = full("v2", 7, "uint64"), Op("v9", "randint4x", ("v2", "v1"), value=2, axis=3)
+    assert result([4], "int32", *ops, size=1, out="uint32") == [
+        philox([np.array([one]) for one in (4, 0, 0, 0)], (7, 0), 32, 3)[2]
+    ]
+    ops = full("v2", 7, "uint64"), Op("v9", "philox", ("v2", *["v1"] * 4), value=3)
+    assert result([4], "int64", *ops, size=1, out="uint64") == [philox([np.array([4])] * 4, (7, 0), 64)[3]]
+
+
+def test_quotients_are_rounded_up() -> None:
+    assert result([0, 1, 8, 9], "int8", Op("v9", "cdiv", ("v1",), value=4, flag=True)) == [0, 1, 2, 3]
+    assert result([1, 2, 3, 200], "uint8", Op("v9", "cdiv", ("v1",), value=7, flag=True, axis=1)) == [7, 4, 3, 1]
+    assert result([7, 8], "int32", full("v2", 4, "int32"), Op("v9", "cdiv", ("v1", "v2")), size=2) == [2, 2]
+
+
+@pytest.mark.parametrize(("x", "b"), [(-1, 4), (4, 0), (4, -2), (120, 9)])
+def test_quotients_are_not_rounded_up_where_the_sum_overflows_or_numbers_are_negative(x: int, b: int) -> None:
+    with pytest.raises(Invalid, match="cdiv"):
+        result([x], "int8", Op("v9", "cdiv", ("v1",), value=b, flag=True), size=1)
 
 
 def test_two_blocks_may_not_store_different_values() -> None:

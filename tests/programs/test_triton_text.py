@@ -5,6 +5,7 @@ import pytest
 from mhc import drawn_case
 from mhc.case_json import CaseError
 from mhc.programs.triton.grammar import Atomic, Buffer, Carry, For, If, Load, Op, Store, TritonProgram
+from mhc.programs.triton.operations import TABLE
 from mhc.programs.triton.text import render
 from mhc.programs.triton.words import features, signature
 
@@ -187,6 +188,24 @@ def f(y, v0_, v1_):
     words = {"an argument", "if else", "while backwards"}
     assert words < set(signature(program).split(", "))
     assert TritonProgram.from_json(program.json) == program
+
+
+@pytest.mark.parametrize(
+    ("op", "text"),
+    [
+        (Op("v1", "cdiv", ("v0",), value=4, flag=True), "tl.cdiv(v0, 4)"),
+        (Op("v1", "cdiv", ("v0", "v0")), "tl.cdiv(v0, v0)"),
+        (Op("v1", "randint", ("v2", "v0"), axis=3), "tl.randint(v2, v0, n_rounds=3).to(tl.uint32, bitcast=True)"),
+        (Op("v1", "randint4x", ("v2", "v0"), value=1), "tl.randint4x(v2, v0)[1].to(tl.uint32, bitcast=True)"),
+        (Op("v1", "philox", ("v2", *["v0"] * 4), value=3), "tl.philox(v2, v0, v0, v0, v0)[3]"),
+        (Op("v1", "full_like", ("v0",), value=2), "tl.full(v0.shape, 2, v0.dtype)"),
+        (Op("v1", "sum", ("v0",), constant="n0"), "tl.sum(v0, axis=n0)"),
+        (Op("v1", "arange", constant="n0"), "tl.arange(0, n0)"),
+        (Op("v1", "sub", ("v0",), constant="n0", flag=True, axis=1), "n0 - v0"),
+    ],
+)
+def test_an_operation_has_this_text(op: Op, text: str) -> None:
+    assert TABLE[op.op].text(op) == text
 
 
 def test_pairs_a_buffer_that_is_updated_and_a_loop_far_from_0_have_this_text() -> None:

@@ -156,6 +156,12 @@ def test_functions_are_called_again_with_other_constants_and_return_early(progra
     labels = Counter(label for one in programs for label in features(one))
     assert labels["statement: call"] > len(programs) / 20
     assert min(labels[f"call: {one}"] for one in ("again", "constant", "early return", "several results")) > 4
+    assert labels["call: in a function"] > 1
+
+
+def test_random_numbers_and_ceilings_are_drawn(programs: list[TritonProgram]) -> None:
+    labels = Counter(label for one in programs for label in features(one))
+    assert min(labels[f"operation: {one}"] for one in ("randint", "randint4x", "philox", "cdiv")) > 2
 
 
 def test_loops_and_branches_store_in_their_bodies(programs: list[TritonProgram]) -> None:

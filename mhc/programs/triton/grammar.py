@@ -29,7 +29,11 @@ SHAPES = ("expand_dims", "broadcast_to", "reshape", "permute", "ravel", "join", 
 REDUCTIONS = ("sum", "max", "min", "xor_sum", "reduce_or", "argmax", "argmin", "reduce")
 SCANS = ("cumsum", "cumprod", "associative_scan")
 ORDERS = ("sort", "topk", "gather", "histogram", "dot")
-OPERATIONS = (*BINARY, *COMPARISONS, *UNARY, *TERNARY, *PLACES, *SOURCES, *SHAPES, *REDUCTIONS, *SCANS, *ORDERS)
+NUMBERS = ("cdiv", "randint", "randint4x", "philox")
+OPERATIONS = (
+    *(*BINARY, *COMPARISONS, *UNARY, *TERNARY, *PLACES, *SOURCES),
+    *(*SHAPES, *REDUCTIONS, *SCANS, *ORDERS, *NUMBERS),
+)
 PAIRS = ("each", "largest", "linear")
 """What they combine two pairs of elements with: each by itself, the larger first element, two steps `x * a + b`; the last in
 a scan only."""
@@ -55,10 +59,11 @@ class Op(_Node, frozen=True, tag="op"):
     Attributes:
         dtype: of `full`, and what casts give. shape: of the result, for `full`, `arange`, `reshape` and `broadcast_to`;
             rows, columns and rows of a group, for `swizzle2d`.
-        axis: -1 for all of them; 1 where a number is the left operand. axes: the order of `permute`.
+        axis: -1 for all of them; 1 where a number is the left operand; the rounds of random numbers, 0 for ten.
+        axes: the order of `permute`.
         value: of `full`; the Python number that is an operand; where `arange` begins; which half of `split`; the axis of the
             grid; k of `topk`; the bins of `histogram`; 0 for the row and 1 for the column of `swizzle2d`; which of
-            two results, where pairs are combined.
+            several results, where pairs are combined and of random numbers.
         flag: the axis is kept (reductions), from the end (scans), descending (sort), with TF32 (dot), written as
             an index (expand_dims), with a Python number (of two operands), given to the kernel as an argument (full).
         combine: of `reduce` and `associative_scan`.

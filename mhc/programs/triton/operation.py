@@ -20,12 +20,17 @@ class Operation:
     text: Callable[[Op], str]
 
 
+def operands_text(node: Op) -> tuple[str, ...]:
+    """Return the texts of operands, of which one may be a number; it may come first."""
+    operands = (*node.args, *([node.constant or str(node.value)] if node.flag else []))
+    return operands[::-1] if node.flag and node.axis else operands
+
+
 def infix(sign: str) -> Callable[[Op], str]:
     """Return what writes an operation between two operands, one of which may be a number."""
 
     def text(node: Op) -> str:
-        operands = [*node.args, *([node.constant or str(node.value)] if node.flag else [])]
-        left, right = reversed(operands) if node.flag and node.axis else operands
+        left, right = operands_text(node)
         return f"{left} {sign} {right}"
 
     return text
