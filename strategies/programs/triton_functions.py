@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from mhc.programs.grammar import INTEGERS
+from mhc.programs.grammar import INTEGERS, bits_of
 from mhc.programs.triton.grammar import COMPARISONS, FLOATS, Call, Carry, For, Function, If, Statement, walk
 from mhc.programs.triton.values import Value, value
 from mhc.strategies.programs.triton_descriptors import DescribedBlocks
@@ -185,7 +185,7 @@ class Functions(Statements):
         for one in before:
             shape = blocks.value(args[0]).shape if args and before[0].shape == one.shape else None
             dtype = blocks.value(args[0]).dtype if args and before[0].dtype == one.dtype else None
-            found = self._argument(shape, dtype)
+            found = self._argument(shape, dtype, one)
             if found is None:
                 return
             args.append(found)
@@ -193,9 +193,15 @@ class Functions(Statements):
         if blocks.add(Call(names, function.name, tuple(args), blocks.pick(1, 0, 2, 4) if function.constant else 0)):
             blocks.pool += names
 
-    def _argument(self, shape: tuple[int, ...] | None, dtype: str | None) -> str | None:
-        """Return a value of a shape and a dtype, of any where there is none to keep to."""
+    def _argument(self, shape: tuple[int, ...] | None, dtype: str | None, before: Value) -> str | None:
+        """Return a value of a shape and a dtype, of any where there is none to keep to.
+
+        Args:
+            before: what the first call has, often of the same shape, and of a dtype that differs in the sign alone.
+        """
         blocks = self._blocks
+        if shape is None and blocks.pick(True, False):
+            shape = before.shape
         found = blocks.chosen(
             lambda one: (
                 one.dtype != "bool"
@@ -205,5 +211,6 @@ class Functions(Statements):
         )
         if found is None or (dtype is None and blocks.pick(True, False)):
             return found
-        wanted = dtype or blocks.pick(*INTEGERS, "float32", "float16")
+        twins = [other for other in INTEGERS if bits_of(other) == bits_of(before.dtype) and other != before.dtype]
+        wanted = dtype or blocks.pick(*twins * 8, *INTEGERS, "float32", "float16")
         return found if blocks.value(found).dtype == wanted else blocks.op("cast", found, dtype=wanted, keep=False)
