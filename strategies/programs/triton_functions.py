@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from mhc.programs.grammar import INTEGERS, bits_of
+from mhc.programs.grammar import INTEGERS, SIGNED, UNSIGNED, bits_of
 from mhc.programs.triton.grammar import COMPARISONS, FLOATS, Call, Carry, For, Function, If, Statement, walk
 from mhc.programs.triton.values import Value, value
 from mhc.strategies.programs.triton_descriptors import DescribedBlocks
@@ -19,7 +19,7 @@ class Functions(Statements):
 
     def __init__(self, blocks: DescribedBlocks) -> None:
         super().__init__(blocks)
-        self._functions: list[tuple[Function, list[Value]]] = []
+        self._functions: list[tuple[Function, Call, list[Value]]] = []
 
     def kinds(self) -> list[Callable[[], None]]:
         """Return what draws a statement without a body each."""
@@ -27,7 +27,7 @@ class Functions(Statements):
 
     def define(self) -> None:
         """Draw up to two functions, each with a first call, which shows that it has a meaning, and more calls."""
-        for _ in range(self._blocks.pick(*[0] * 16, 1, 2, 1)):
+        for _ in range(self._blocks.pick(*[0] * 22, 1, 2, 2)):
             self._function()
         for _ in range(self._blocks.pick(1, 2, 3) if self._functions else 0):
             self._call()
@@ -43,6 +43,8 @@ class Functions(Statements):
         number = blocks.pick(1, 2, 0, 4)
         kept = blocks.enter(dict(zip(parameters, given, strict=True)), {} if constant is None else {constant: number})
         blocks.pool = list(parameters)
+        if self._functions and blocks.pick(True, False):
+            self._call()
         for _ in range(blocks.integer(0, 2)):
             self._inner(constant)
         early = self._early(constant) if blocks.pick(False, True) else []
@@ -55,9 +57,10 @@ class Functions(Statements):
         constant = constant if constant in named else None
         function = Function(f"g_{len(self._functions)}", tuple(parameters), body, results, constant)
         names = tuple(blocks.name() for _ in results)
-        if blocks.add(function) and blocks.add(Call(names, function.name, tuple(given), number if constant else 0)):
+        call = Call(names, function.name, tuple(given), number if constant else 0)
+        if blocks.add(function) and blocks.add(call):
             blocks.pool += names
-            self._functions.append((function, [blocks.value(one) for one in given]))
+            self._functions.append((function, call, [blocks.value(one) for one in given]))
 
     def _early(self, constant: str | None) -> list[str]:
         """Add a branch in which the function returns values of the dtypes and shapes of those that are returned here."""
@@ -178,10 +181,13 @@ class Functions(Statements):
         return For(var, 0, body, carried=(carry,), kind=kind, bound=constant)
 
     def _call(self) -> None:
-        """Draw another call, most often with blocks of other shapes or dtypes than before."""
+        """Draw another call, most often with blocks of other shapes or dtypes than before, or with another constant."""
         blocks = self._blocks
-        function, before = blocks.pick(*reversed(self._functions))
+        function, first, before = blocks.pick(*reversed(self._functions))
         args: list[str] = []
+        if {*first.args, *first.names} <= {*blocks.pool} and blocks.pick(True, False):
+            self._call_alike(function, first)
+            return
         for one in before:
             shape = blocks.value(args[0]).shape if args and before[0].shape == one.shape else None
             dtype = blocks.value(args[0]).dtype if args and before[0].dtype == one.dtype else None
@@ -192,6 +198,24 @@ class Functions(Statements):
         names = tuple(blocks.name() for _ in function.results)
         if blocks.add(Call(names, function.name, tuple(args), blocks.pick(1, 0, 2, 4) if function.constant else 0)):
             blocks.pool += names
+
+    def _call_alike(self, function: Function, first: Call) -> None:
+        """Draw a call that differs from the first one in its constant or in the sign of dtypes alone; compare the two."""
+        blocks = self._blocks
+        args, constant = first.args, first.constant
+        if function.constant and blocks.pick(True, False):
+            constant = blocks.pick(*(one for one in (1, 0, 2, 4) if one != constant))
+        else:
+            dtypes = [blocks.value(one).dtype for one in args]
+            signs = {**{one: f"u{one}" for one in SIGNED}, **{one: one[1:] for one in UNSIGNED}}
+            args = tuple(
+                blocks.must("cast", one, dtype=signs[dtype]) if dtype in signs else one
+                for one, dtype in zip(args, dtypes, strict=True)
+            )
+        names = tuple(blocks.name() for _ in function.results)
+        if blocks.add(Call(names, function.name, args, constant)):
+            blocks.pool += names
+            blocks.op("eq" if blocks.value(names[0]).dtype in FLOATS else "xor", first.names[0], names[0])
 
     def _argument(self, shape: tuple[int, ...] | None, dtype: str | None, before: Value) -> str | None:
         """Return a value of a shape and a dtype, of any where there is none to keep to.
