@@ -21,7 +21,7 @@ class Corners(Operations):
         corners += [self._two_dtypes, self._two_dtypes, self._group, self._most, *[self._two_ranks] * 3]
         corners += [*[self._bins] * 3, self._two_dtypes, self._group]
         corners += [self._two_dtypes, self._pairs, self._twice, self._relaid, self._ladder, self._one_number, self._update]
-        corners += [self._random, self._random, self._ceiling]
+        corners += [self._random, self._random, self._ceiling, self._two_dtypes, self._sign]
         return [*super().kinds(), *corners]
 
     def _integers(self, *dtypes: str) -> str | None:
@@ -43,7 +43,7 @@ class Corners(Operations):
         high = one.data >> (bits_of(one.dtype) - 1)
         if not high.any() or high.all():  # the last bit is also the first one
             a = blocks.must("xor", a, blocks.must("shl", a, blocks.full(one, bits_of(one.dtype) - 1, shape=())))
-        match blocks.pick("shr", "sort", "compare", "minimum", "divide", "max", "min"):
+        match blocks.pick("shr", "sort", "compare", "minimum", "divide", "max", "min", "sort"):
             case "shr":
                 blocks.op("shr", a, blocks.full(one, blocks.integer(1, bits_of(one.dtype) - 1), shape=()))
             case "sort":
