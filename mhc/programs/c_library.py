@@ -77,7 +77,7 @@ def call(library: Library, function: str, names: Sequence[str], program: Program
     """
     memory = guarded.guarded(program)
     called = getattr(library, function)
-    called.argtypes = [ctypes.c_int32 if name in program.symbols else ctypes.c_void_p for name in names]
-    values = {name: raw.ctypes.data + guarded.GUARD for name, raw in memory.items()} | program.symbols
+    passed = guarded.passed(program)
+    values = {name: ctypes.c_void_p(raw.ctypes.data + guarded.GUARD) for name, raw in memory.items()} | passed
     called(*(values[name] for name in names))
     return guarded.outputs(program, memory)

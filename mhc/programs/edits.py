@@ -7,9 +7,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from mhc.programs import grammar
-from mhc.programs.evaluate import block_name
+from mhc.programs.evaluate import block_name, passed_of
 from mhc.programs.grammar import Const, Expr, Load, Node, Program, Statement, Var, children, dtype_of, walk
-from mhc.programs.tile_edits import mapped, put, tiles
+from mhc.programs.tile_edits import inlined, mapped, put, tiles
 
 Step = Callable[[Program], Iterator[Program]]
 _SIMPLE = ("+", "-")
@@ -75,13 +75,18 @@ def statements(program: Program) -> Iterator[Program]:
 
     for body in _bodies(program.body, change):
         yield replace(program, body=body)
+    yield from (inlined(program, one.name) for one in program.buffers if one.scope == "let")
 
 
 def settings(program: Program) -> Iterator[Program]:
-    """Leave out pass configs, symbols, threads and blocks."""
+    """Leave out pass configs, symbols, scalar parameters, threads and blocks."""
     for name, value in program.symbols.items():
         body = tuple(put(one, {name: Const(value)}) for one in program.body)
         yield replace(program, body=body, symbols={one: size for one, size in program.symbols.items() if one != name})
+    for one in program.buffers:
+        if one.scope == "value":
+            at: dict[str, Expr] = {one.name: Const(passed_of(program)[one.name], one.dtype)}
+            yield replace(program, body=tuple(put(node, at) for node in program.body))
     for threads in (1, 32, 128):
         if threads < program.threads:
             yield replace(program, threads=threads)
@@ -89,7 +94,7 @@ def settings(program: Program) -> Iterator[Program]:
         yield replace(program, configs={one: value for one, value in program.configs.items() if one != name})
     if program.grid != (1,):
         for index in (0, 1):
-            at: dict[str, Expr] = {block_name(axis): Const(min(index, size - 1)) for axis, size in enumerate(program.grid)}
+            at = {block_name(axis): Const(min(index, size - 1)) for axis, size in enumerate(program.grid)}
             yield replace(program, grid=(1,), body=tuple(put(one, at) for one in program.body))
 
 
@@ -130,7 +135,7 @@ def expressions(program: Program) -> Iterator[Program]:
             yield from (Var(name) for name in _indices(program))
         if not isinstance(node, Load):
             for buffer in program.buffers:
-                if buffer.dtype == dtype and buffer.scope != "var" and not buffer.written and len(buffer.shape) == 1:
+                if buffer.dtype == dtype and not buffer.is_scalar and not buffer.written and len(buffer.shape) == 1:
                     yield from (Load(buffer.name, (Var(name),)) for name in _indices(program))
 
     for body in _expressions(program.body, change):
@@ -159,7 +164,7 @@ def sizes(program: Program) -> Iterator[Program]:
     for number, one in enumerate(program.buffers):
         for axis, size in enumerate(one.shape):
             for smaller in dict.fromkeys((1, 2, size // 2, size - 1)):
-                if 0 < smaller < size and one.scope != "var":
+                if 0 < smaller < size and not one.is_scalar:
                     shape = (*one.shape[:axis], smaller, *one.shape[axis + 1 :])
                     yield _with_buffer(program, number, shape=shape)
         if len(one.shape) > 1:
@@ -197,7 +202,7 @@ def values(program: Program) -> Iterator[Program]:
             yield _all_in_int32(program, one.dtype)
         for least, most in ((0, 9), (0, 1), (0, one.most), (max(one.least, -9), min(one.most, 9))):
             nearer = least <= most and abs(least) + abs(most) < abs(one.least) + abs(one.most)
-            if not one.written and one.scope == "global" and nearer:
+            if not one.written and one.scope in {"global", "value"} and nearer:
                 yield _with_buffer(program, number, least=least, most=most)
     if program.seed:
         yield replace(program, seed=0)

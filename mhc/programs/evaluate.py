@@ -39,6 +39,17 @@ def inputs_of(program: Program) -> dict[str, np.ndarray[Any, Any]]:
     return made
 
 
+def passed_of(program: Program) -> dict[str, int | float]:
+    """Return what the caller passes by value, by name: sizes that are symbols, and scalars, by the seed."""
+    found: dict[str, int | float] = dict(program.symbols)
+    for number, one in enumerate(program.buffers):
+        if one.scope == "value":
+            rng = np.random.default_rng([program.seed, number, 1])
+            drawn = int(rng.integers(one.least, one.most, endpoint=True, dtype=np.int64))
+            found[one.name] = float(drawn) if one.dtype in grammar.FLOATS else drawn
+    return found
+
+
 def poisoned(buffer: Buffer) -> np.ndarray[Any, Any]:
     """Return an output before it is written."""
     if buffer.dtype == "bool" or buffer.zeroed:
@@ -84,6 +95,8 @@ def _outputs(
             memory[one.name] = before[one.name].ravel().tolist()
         else:
             memory[one.name] = [0 if one.zeroed else None] * one.size
+    for name, value in passed_of(program).items():
+        memory[name] = [value]
     memory["#"] = 0
     for name, value in program.symbols.items():
         if not any(value in one.shape for one in program.parameters):
@@ -96,7 +109,7 @@ def _outputs(
         for axis, index in enumerate(block):
             memory[block_name(axis)] = index
         for one in program.buffers:
-            if one.scope != "global":
+            if one.scope not in {"global", "value"}:
                 memory[one.name] = [None] * one.size
         body(memory)
     results = {}
@@ -123,9 +136,13 @@ class Machine:
         self._buffers = {one.name: one for one in program.buffers}
         self._loops: list[grammar.For] = []  # the parallel ones around the statement
         self.order = Order(program)
+        self._bound: dict[str, bool] = {}  # names that were bound, and whether they may be read here
 
     def block(self, body: Sequence[Statement]) -> _Run:
         runs = [self.statement(one) for one in body]
+        for one in body:
+            if isinstance(one, grammar.Assign) and one.name in self._bound:
+                self._bound[one.name] = False
 
         def run(memory: _Env) -> None:
             for one in runs:
@@ -141,7 +158,12 @@ class Machine:
                 return self._store(node)
             case grammar.Assign():
                 value, name = self._value(node.value, node.name), node.name
-                self.order.may_assign(name, self._loops)
+                if self._buffers[name].scope == "value":
+                    raise Invalid(f"{name} is a parameter")
+                if self._buffers[name].scope == "let":
+                    self._bind(node)
+                else:
+                    self.order.may_assign(name, self._loops)
 
                 def assign(memory: _Env) -> None:
                     memory[name][0] = value(memory)
@@ -168,6 +190,12 @@ class Machine:
                 self.order.may_use(*grammar.tile_buffers(node), loops=self._loops)
                 return tiles.operation(node, self._buffers)
         raise AssertionError(node)
+
+    def _bind(self, node: grammar.Assign) -> None:
+        """Note that a name is bound from here on, to a value that is no constant, which the front end would fold."""
+        if node.name in self._bound or not any(isinstance(one, _READS) for one in grammar.walk(node.value)):
+            raise Invalid(f"{node.name} is bound twice, or to a constant")
+        self._bound[node.name] = True
 
     def _start(self, node: int | Expr) -> _Run:
         """Return what computes where a part begins."""
@@ -298,6 +326,8 @@ class Machine:
             case grammar.Var():
                 name = node.name
                 if name in self._buffers:
+                    if self._buffers[name].scope == "let" and not self._bound.get(name, False):
+                        raise Invalid(f"{name} is read where it is not bound")
                     return lambda memory: written(memory[name][0], name)
                 return lambda memory: memory[name]
             case grammar.Load():

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from mhc.programs.arithmetic import Invalid
-from mhc.programs.evaluate import evaluate, inputs_of
+from mhc.programs.evaluate import evaluate, inputs_of, passed_of
 from mhc.programs.grammar import Program
 from mhc.programs.tilelang_c import source_of
 from mhc.programs.tilelang_lower import build, tilelang
@@ -63,7 +63,7 @@ def _kernel(module: Any) -> Any:
 def _is_right(function: Any, program: Program, wanted: _Arrays) -> bool | None:
     """Return whether a function gives what is wanted; None where it cannot be evaluated."""
     try:
-        got = evaluate_function(function, inputs_of(program), program.symbols)
+        got = evaluate_function(function, inputs_of(program), passed_of(program))
     except NotImplementedError:
         return None
     except (Invalid, ZeroDivisionError, OverflowError):

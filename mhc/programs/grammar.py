@@ -22,6 +22,8 @@ COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
 ROUNDING = ("floor", "ceil", "trunc")
 FUNCTIONS = (*ROUNDING, "sqrt")
 """Functions of floats."""
+SCALARS = ("var", "let", "value")
+"""Scopes of buffers that are one value."""
 LOGIC = ("and", "or")
 
 # What a file may hold: a program's text is executed, so that names in a file must be nothing but names.
@@ -44,7 +46,7 @@ class Const(_Node, frozen=True, tag="const"):
 
 
 class Var(_Node, frozen=True, tag="var"):
-    """The value of a loop's index, of a block's index or of a scalar made by `T.alloc_var`."""
+    """The value of a loop's index, of a block's index or of a scalar."""
 
     name: Name
 
@@ -128,7 +130,7 @@ class Store(_Node, frozen=True, tag="store"):
 
 
 class Assign(_Node, frozen=True, tag="assign"):
-    """Set a scalar made by `T.alloc_var`."""
+    """Set a scalar made by `T.alloc_var`, or bind a name to a value for the rest of the block of statements."""
 
     name: Name
     value: "Expr"
@@ -222,15 +224,17 @@ class Buffer(_Node, frozen=True):
     """A tensor.
 
     Attributes:
-        scope: global for a parameter; else where a temporary one lies. `var`: a scalar, without a shape.
-        least, most: values of an input lie in between. Other buffers have none.
+        scope: global for a parameter; else where a temporary one lies. Scalars, without a shape: `var`, made by
+            `T.alloc_var`; `let`, a name that is bound once to a value, which stays when what it was read from changes;
+            `value`, a parameter that is passed by value.
+        least, most: values of an input, or of a `value`, lie in between. Other buffers have none.
         zeroed: an output that is 0 before the program runs.
     """
 
     name: Name
     shape: Annotated[tuple[Extent, ...], Meta(min_length=1, max_length=6)]
     dtype: Dtype
-    scope: Literal["global", "local", "shared", "fragment", "var"] = "global"
+    scope: Literal["global", "local", "shared", "fragment", "var", "let", "value"] = "global"
     least: int = 0
     most: int = 0
     written: bool = False
@@ -243,6 +247,11 @@ class Buffer(_Node, frozen=True):
         for extent in self.shape:
             count *= extent
         return count
+
+    @property
+    def is_scalar(self) -> bool:
+        """Return whether it is one value, which a `Var` of its name reads."""
+        return self.scope in SCALARS
 
 
 class Program(DrawnProgram, frozen=True):
@@ -287,6 +296,11 @@ class Program(DrawnProgram, frozen=True):
     def parameters(self) -> tuple[Buffer, ...]:
         """Return the buffers that the caller passes."""
         return tuple(one for one in self.buffers if one.scope == "global")
+
+    @property
+    def arguments(self) -> tuple[Buffer, ...]:
+        """Return what the caller passes, in order: the parameters, and what is passed by value."""
+        return tuple(one for one in self.buffers if one.scope in {"global", "value"})
 
     @property
     def inputs(self) -> tuple[Buffer, ...]:

@@ -1,19 +1,25 @@
 """A program's parameters in memory, between guards that nobody may write, and what they hold once it ran."""
 
+import ctypes
 import re
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from mhc.programs import grammar
 from mhc.programs.compile_error import CompileError
-from mhc.programs.evaluate import inputs_of
+from mhc.programs.evaluate import inputs_of, passed_of
 from mhc.programs.grammar import Program
 
 GUARD = 256
 """Bytes before and after each parameter."""
 MARK = 0xA5
 """The byte of which guards consist."""
+_C_TYPES: Mapping[str, Any] = {
+    **{name: getattr(ctypes, f"c_{name}") for name in grammar.INTEGERS},
+    **{"float32": ctypes.c_float, "float64": ctypes.c_double, "bool": ctypes.c_bool},
+}
 _SIGNATURE = re.compile(r"\bf_kernel\(([^;{)]*)\)\s*\{")
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
@@ -39,6 +45,12 @@ def guarded(program: Program) -> dict[str, Bytes]:
         raw[GUARD : GUARD + array.nbytes] = array.reshape(-1).view(np.uint8)
         memory[name] = raw
     return memory
+
+
+def passed(program: Program) -> dict[str, Any]:
+    """Return what is passed by value, as C's numbers."""
+    dtypes = {one.name: one.dtype for one in program.buffers}
+    return {name: _C_TYPES[dtypes.get(name, "int32")](value) for name, value in passed_of(program).items()}
 
 
 def outputs(program: Program, memory: Mapping[str, Bytes]) -> dict[str, np.ndarray[Any, Any]]:

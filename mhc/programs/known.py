@@ -30,6 +30,7 @@ from mhc.programs.grammar import (
     children,
     walk,
 )
+from mhc.programs.tile_edits import inlined
 
 _TRACKER = "https://github.com/tile-ai/tilelang/issues"
 UNSENT = "docs/results/upstream/programs"
@@ -72,9 +73,18 @@ def known(program: DrawnProgram, release: str, kind: str = "c", entries: Sequenc
     Args:
         entries: the reported bugs of its language; by default TileLang's.
     """
-    return next(
-        (one for one in (KNOWN if entries is None else entries) if one.is_in(release, kind) and one.holds(program)), None
-    )
+    forms = [program]
+    if isinstance(program, Program):
+        forms.append(_with_values(program))
+    mine = (one for one in (KNOWN if entries is None else entries) if one.is_in(release, kind))
+    return next((one for one in mine if any(map(one.holds, forms))), None)
+
+
+def _with_values(program: Program) -> Program:
+    """Return the program with values in the place of the names bound to them, where the compiler may put them."""
+    for one in program.buffers:
+        program = inlined(program, one.name) if one.scope == "let" else program
+    return program
 
 
 def _copies(program: Program) -> bool:

@@ -33,9 +33,10 @@ def release() -> str:
 def source_of(program: Program) -> str:
     """Return the program as a C function `f_kernel`."""
     text = _Text(program)
-    parameters = ", ".join(f"{TYPES[one.dtype]}* {_name(one.name)}" for one in program.parameters)
+    kinds = ((one, "" if one.scope == "value" else "*") for one in program.arguments)
+    parameters = ", ".join(f"{TYPES[one.dtype]}{star} {_name(one.name)}" for one, star in kinds)
     sizes = [f"const int32_t {_name(name)} = {value};" for name, value in program.symbols.items()]
-    declared = [line for one in program.buffers if one.scope != "global" for line in _declared(one)]
+    declared = [line for one in program.buffers if one.scope not in {"global", "value"} for line in _declared(one)]
     body = sizes + declared + text.block(program.body)
     for axis, extent in reversed(list(enumerate(program.grid))):
         body = _backwards(_name(block_name(axis)), extent, body)
@@ -61,7 +62,7 @@ def prepare(
 def _called(library: c_library.Library, function: str, program: Program) -> dict[str, np.ndarray[Any, Any]]:
     error = ctypes.c_char_p.in_dll(library, "program_error")
     error.value = None
-    outputs = c_library.call(library, function, [one.name for one in program.parameters], program)
+    outputs = c_library.call(library, function, [one.name for one in program.arguments], program)
     if error.value is not None:
         raise CompileError("run", error.value.decode())
     return outputs
@@ -216,8 +217,8 @@ class _Text:
             case grammar.Const():
                 return _constant(node)
             case grammar.Var():
-                is_scalar = any(one.name == node.name for one in self._program.buffers)
-                return f"{_name(node.name)}[0]" if is_scalar else _name(node.name)
+                is_array = any(one.name == node.name and one.scope != "value" for one in self._program.buffers)
+                return f"{_name(node.name)}[0]" if is_array else _name(node.name)
             case grammar.Load():
                 return self._element(node.buffer, node.at)
             case grammar.Cast():

@@ -66,7 +66,7 @@ def _resized(program: Program, size: int, other: int) -> Program:
             return replace(node, extents=shape(node.extents))
         return replace(node, extent=other) if isinstance(node, For) and node.extent == size else node
 
-    buffers = tuple(one if one.scope == "var" else replace(one, shape=shape(one.shape)) for one in program.buffers)
+    buffers = tuple(one if one.is_scalar else replace(one, shape=shape(one.shape)) for one in program.buffers)
     symbols = {name: other if value == size else value for name, value in program.symbols.items()}
     return replace(program, buffers=buffers, body=tuple(mapped(one, change) for one in program.body), symbols=symbols)
 
@@ -86,3 +86,25 @@ def mapped(node: Any, change: Callable[[Any], Any]) -> Any:
 def put(node: Node, at: Mapping[str, Expr]) -> Any:
     """Return a node with expressions in the place of variables."""
     return mapped(node, lambda one: at.get(one.name, one) if isinstance(one, Var) else one)
+
+
+def inlined(program: Program, name: str) -> Program:
+    """Return the program with the value that a name is bound to wherever the name is read."""
+    value = next((one.value for one in walk(program) if isinstance(one, grammar.Assign) and one.name == name), None)
+    if value is None:
+        return program
+
+    def change(node: Any) -> Any:
+        changes = {part: _unbound(getattr(node, part), name) for part in _BODIES if getattr(node, part, ())}
+        return replace(node, **changes) if changes else node
+
+    body = tuple(mapped(one, change) for one in _unbound(program.body, name))
+    return replace(program, body=tuple(put(one, {name: value}) for one in body))
+
+
+_BODIES = ("body", "then", "otherwise")
+"""The fields of statements that hold statements."""
+
+
+def _unbound(body: tuple[Any, ...], name: str) -> tuple[Any, ...]:
+    return tuple(one for one in body if not (isinstance(one, grammar.Assign) and one.name == name))

@@ -17,6 +17,7 @@ import numpy as np
 
 from mhc.programs import guarded, tilelang_lower
 from mhc.programs.compile_error import CompileError, Run
+from mhc.programs.evaluate import passed_of
 from mhc.programs.grammar import Program
 from mhc.programs.guarded import GUARD
 from mhc.programs.tilelang_text import render
@@ -174,21 +175,18 @@ class _Kernel:
         self._function = function
 
     def __call__(
-        self, memory: Mapping[str, guarded.Bytes], names: Sequence[str], symbols: Mapping[str, int]
+        self, memory: Mapping[str, guarded.Bytes], names: Sequence[str], passed: Mapping[str, Any]
     ) -> dict[str, guarded.Bytes]:
         """Run it once on copies of the parameters, and return what is in them then.
 
         Args:
-            names: of its parameters, in their order. symbols: the values of those that are no buffers.
+            names: of its parameters, in their order. passed: the values of those that are no buffers.
         """
         places = {name: ctypes.c_uint64() for name in memory}
         for name, raw in memory.items():
             _driver("cuMemAlloc_v2", ctypes.byref(places[name]), ctypes.c_size_t(raw.nbytes))
             _driver("cuMemcpyHtoD_v2", places[name], ctypes.c_void_p(raw.ctypes.data), ctypes.c_size_t(raw.nbytes))
-        inner = [
-            ctypes.c_int32(symbols[name]) if name in symbols else ctypes.c_uint64(places[name].value + GUARD)
-            for name in names
-        ]
+        inner = [passed[name] if name in passed else ctypes.c_uint64(places[name].value + GUARD) for name in names]
         packed = (ctypes.c_void_p * len(inner))(*(ctypes.addressof(one) for one in inner))
         sizes = (*self._launch["grid"], *self._launch["block"], self._launch["shared"])
         _driver("cuLaunchKernel", self._function, *map(ctypes.c_uint, sizes), None, packed, None)
@@ -226,7 +224,7 @@ def _driver(call: str, *arguments: Any) -> None:
 
 
 def _launched(kernel: _Kernel, names: Sequence[str], program: Program) -> dict[str, np.ndarray[Any, Any]]:
-    return guarded.outputs(program, kernel(guarded.guarded(program), names, program.symbols))
+    return guarded.outputs(program, kernel(guarded.guarded(program), names, guarded.passed(program)))
 
 
 def _by_adapter(program: Program) -> dict[str, np.ndarray[Any, Any]]:
@@ -242,8 +240,12 @@ def _by_adapter(program: Program) -> dict[str, np.ndarray[Any, Any]]:
 
     def once() -> dict[str, np.ndarray[Any, Any]]:
         memory = {name: torch.from_numpy(raw).cuda() for name, raw in guarded.guarded(program).items()}
-        inner = []
-        for one in program.parameters:
+        passed = passed_of(program)
+        inner: list[Any] = []
+        for one in program.arguments:
+            if one.scope == "value":
+                inner.append(passed[one.name])
+                continue
             dtype = getattr(torch, one.dtype)
             inner.append(memory[one.name][GUARD : memory[one.name].numel() - GUARD].view(dtype).reshape(one.shape))
         compiled(*inner)

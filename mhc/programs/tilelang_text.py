@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from mhc.programs import grammar
 from mhc.programs.evaluate import block_name
-from mhc.programs.grammar import Expr, Program, Statement
+from mhc.programs.grammar import Buffer, Expr, Program, Statement
 
 CPU_OLD = "is_cpu=True"
 """What `T.Kernel` is given for the CPU before TileLang 0.1.9; later the target says it."""
@@ -37,10 +37,7 @@ def render(program: Program, kernel: str = "") -> str:
         kernel: further arguments of `T.Kernel`.
     """
     text = _Text(program)
-    parameters = ", ".join(
-        f'{one.name}: T.Tensor({_tuple([program.symbol(size) or size for size in one.shape])}, "{one.dtype}")'
-        for one in program.parameters
-    )
+    parameters = ", ".join(_parameter(one, program) for one in program.arguments)
     blocks = [block_name(axis) for axis in range(len(program.grid))]
     bound = blocks[0] if len(blocks) == 1 else f"({', '.join(blocks)})"
     extents = ", ".join([*map(str, program.grid), *([kernel] if kernel else [])])
@@ -49,7 +46,7 @@ def render(program: Program, kernel: str = "") -> str:
     for one in program.buffers:
         if one.scope == "var":
             lines.append(f'        {one.name} = T.alloc_var("{one.dtype}")')
-        elif one.scope != "global":
+        elif one.scope != "global" and not one.is_scalar:
             lines.append(f'        {one.name} = T.alloc_{one.scope}({_tuple(one.shape)}, "{one.dtype}")')
     lines += text.block(program.body, 2)
     return "\n".join(lines) + "\n"
@@ -58,6 +55,12 @@ def render(program: Program, kernel: str = "") -> str:
 def expression_text(node: Expr, program: Program) -> str:
     """Return the text of an expression of a program."""
     return _Text(program).expression(node)
+
+
+def _parameter(one: Buffer, program: Program) -> str:
+    if one.scope == "value":
+        return f"{one.name}: T.{one.dtype}"
+    return f'{one.name}: T.Tensor({_tuple([program.symbol(size) or size for size in one.shape])}, "{one.dtype}")'
 
 
 def _tuple(shape: Sequence[int | str]) -> str:

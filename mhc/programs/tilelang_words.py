@@ -5,6 +5,7 @@ from typing import Any
 from mhc.programs import grammar
 from mhc.programs.grammar import Program, children, walk
 
+_SCOPES = {"let": "a bound value", "value": "a scalar parameter"}
 NARROW = "narrow integer arithmetic"
 _NARROW = ("int8", "int16")  # and the unsigned ones, whose names end in the same way
 
@@ -51,6 +52,7 @@ def signature(program: Program) -> str:
     scopes = [one.scope for one in program.buffers if one.scope in {"shared", "fragment"}]
     found |= {f"{'several ' if scopes.count(one) > 1 else ''}alloc_{one}" for one in scopes}
     found |= {"a symbolic size"} if program.symbols else set()
+    found |= {_SCOPES[one.scope] for one in program.buffers if one.scope in _SCOPES}
     if NARROW in found:
         found = {one for one in found if not one.startswith(("cast to", "int32 cast"))}
     return ", ".join(sorted(found)) or "none"

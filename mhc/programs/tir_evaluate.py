@@ -21,12 +21,12 @@ _AROUND = {"LetStmt", "Allocate", "DeclBuffer", "AllocBuffer", "AttrStmt", "Asse
 
 
 def evaluate_function(
-    function: Node, given: Mapping[str, np.ndarray[Any, Any]], symbols: Mapping[str, int] = MappingProxyType({})
+    function: Node, given: Mapping[str, np.ndarray[Any, Any]], symbols: Mapping[str, int | float] = MappingProxyType({})
 ) -> dict[str, np.ndarray[Any, Any]]:
     """Return what the parameters hold after a call.
 
     Args:
-        given: what they hold before, by name. symbols: the values of sizes that are variables, by name.
+        given: what they hold before, by name. symbols: what is passed by value, by name.
 
     Raises:
         NotImplementedError: the function has a node that is not evaluated here.

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from mhc.programs.evaluate import inputs_of
+from mhc.programs.evaluate import inputs_of, passed_of
 from mhc.programs.grammar import Program
 from mhc.programs.languages import AnyProgram, language_of
 from mhc.programs.targets import ProgramTarget
@@ -76,10 +76,12 @@ def _tilelang(name: str, program: Program, target: ProgramTarget, options: str, 
     given = inputs_of(program)
     for one in program.outputs:
         given[one.name] = np.full(one.shape, one.dtype == "bool" or _FILL).astype(given[one.name].dtype)
-    called = ", ".join(one.name for one in program.parameters)
+    called = ", ".join(one.name for one in program.arguments)
+    passed = ((one.name, passed_of(program)[one.name]) for one in program.buffers if one.scope == "value")
     body = [
         *target.text(program).splitlines(),
         "",
+        *(f"{name} = {value}" for name, value in passed),
         *(f"{one.name} = {_tensor(given[one.name], one.dtype, device)}" for one in program.parameters),
         f"tilelang.compile(f, {options})({called})",
         *_judged(program, given),

@@ -54,6 +54,9 @@ class Expressions(Indices):
 
     def condition(self, depth: int) -> Expr:
         """Draw an expression of dtype bool."""
+        named = [name for name, (of, _, _) in self._scope.scalars.items() if of == "bool"]
+        if named and self.pick(False, True):
+            return Var(self.pick(*named))
         how = self.pick("compare", "compare", "and", "or", "not", "cast", "guarded") if depth > 0 else "compare"
         match how:
             case "guarded" if (divides := self.divisor()) is not None:
@@ -104,7 +107,8 @@ class Expressions(Indices):
         options: list[tuple[str, str]] = [
             ("load", name) for name, (one, _, _) in self._scope.buffers.items() if one.dtype == dtype
         ]
-        options += [("scalar", name) for name, (of, _, _) in self._scope.scalars.items() if of == dtype]
+        scalars = [name for name, (of, _, _) in self._scope.scalars.items() if of == dtype]
+        options += [("scalar", name) for name in scalars for _ in range(1 if name.startswith("v") else 3)]
         if dtype == "int32":
             options += [("var", name) for name in self._scope.variables]
         if dtype in grammar.INTEGERS:

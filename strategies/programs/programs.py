@@ -33,6 +33,8 @@ _REWORKED = (
     ("set", "spread", "set", "get"),
     ("patched", "get"),
     ("swap", "get"),
+    ("keep", "set", "recall"),
+    ("keep", "loop", "recall"),
 )
 """Statements that set and read elements of one buffer, one after the other."""
 _AROUND = ("always", "or else", "always", "or else", "nested", "nested or else", "guarded", "guarded")
@@ -89,6 +91,7 @@ class _Builder:
         self._used = 0
         self._deepest = _DEPTH
         self._marks: tuple[int, ...] = ()
+        self._last = ""  # the name that an element was bound to
         self._extents: list[int] = []
         self._threads: int = self._pick(*features.threads)
 
@@ -102,9 +105,11 @@ class _Builder:
         grid = self._grid()
         outputs = [self._output(name, grid) for name in ("y", "z")[: self._pick(1, 1, 1, 1, 2)]]
         self._symbol()
+        self._passed()
         body: list[Statement] = []
         for _ in range(self._pick(0, 0, 0, 1, 2)):
             body += self._temporary()
+        body += self._bind(outputs[0].dtype)
         for output in outputs:
             body += self._fill(output, grid)
         configs: dict[str, bool | int] = {name: True for name in self._features.configs if self._pick(False, False, True)}
@@ -126,6 +131,17 @@ class _Builder:
             self._scope.symbols["size"] = value = self._pick(*sizes)
             self._scope.variables["size"] = (value, value)
 
+    def _passed(self) -> None:
+        """Draw scalar parameters, mostly none: a number that indices and loops may use, or any value."""
+        for name in ("n0", "n1")[: self._pick(*[0] * 8, 1, 2)]:
+            dtype = self._pick(*["int32"] * 12, *(one for one in self._features.dtypes if one != "float16"))
+            low, high = self._interval(dtype)
+            if dtype == "int32" and self._pick(True, True, False):
+                low, high = self._pick((1, 17), (0, 9), (0, 3), (1, 4))
+                self._scope.variables[name] = (low, high)
+            self._buffers.append(Buffer(name, (1,), dtype, scope="value", least=low, most=high))
+            self._scope.scalars[name] = (dtype, low, high)
+
     def _shape(self) -> tuple[int, ...]:
         if self._pick(1, 1, 2) == 1:
             return (self._pick(*_SIZES),)
@@ -139,19 +155,22 @@ class _Builder:
 
     def _new_input(self, name: str) -> Buffer:
         dtype = self._pick("int32", *self._features.dtypes)
-        if dtype == "bool":
-            low, high = 0, 1
-        elif dtype in grammar.FLOATS:
-            low, high = -8, 8
-        else:
-            least, most = range_of(dtype)
-            least, most = max(least, -(2**62)), min(most, 2**62)
-            ends = (least, least + 9), (most - 9, most)
-            root = math.isqrt(most)  # products of two such values fit, and need more than half of the bits
-            often = (0, 9), (-20, 20), (0, 100), (least, most), (-root, root)
-            low, high = self._pick(*often, *often, *ends)
-            low, high = max(low, least), min(high, most)
+        low, high = self._interval(dtype)
         return Buffer(name, self._shape(), dtype, least=low, most=high)
+
+    def _interval(self, dtype: str) -> tuple[int, int]:
+        """Draw where the values of an input of a dtype lie."""
+        if dtype == "bool":
+            return 0, 1
+        if dtype in grammar.FLOATS:
+            return -8, 8
+        least, most = range_of(dtype)
+        least, most = max(least, -(2**62)), min(most, 2**62)
+        ends = (least, least + 9), (most - 9, most)
+        root = math.isqrt(most)  # products of two such values fit, and need more than half of the bits
+        often = (0, 9), (-20, 20), (0, 100), (least, most), (-root, root)
+        low, high = self._pick(*often, *often, *ends)
+        return max(low, least), min(high, most)
 
     def _grid(self) -> tuple[int, ...]:
         grid = self._pick((1,), (1,), (1,), (2,), (3,), (2, 3))
@@ -198,10 +217,10 @@ class _Builder:
         alike = self._buffers[-1] if self._buffers[-1].scope in {"local", "var"} and self._pick(False, True) else None
         scope = scope if alike is None else alike.scope
         if scope == "var":
-            name, dtype = f"v{number}", self._pick("int32", *(one for one in self._features.dtypes if one != "bool"))
+            dtype = self._pick("int32", *(one for one in self._features.dtypes if one != "bool"))
             dtype = dtype if alike is None else alike.dtype
             drawn = self._value(dtype)
-            self._buffers.append(Buffer(name, (1,), dtype, scope="var"))
+            name = self._scalar(dtype, "var")
             self._scope.scalars[name] = (dtype, drawn.low, drawn.high)
             self._scope.fractions[name] = drawn.fraction
             return [Assign(name, drawn.node)]
@@ -261,6 +280,7 @@ class _Builder:
         readable = self._scope.buffers
         if "Parallel" in kinds:  # a local buffer belongs to one thread
             self._scope.buffers = {name: one for name, one in readable.items() if one[0].scope != "local"}
+        bound = self._bind(buffer.dtype)
         drawn = self._value(buffer.dtype)
         body: tuple[Statement, ...] = (Store(buffer.name, (*prefix, *at), drawn.node),)
         how = "always" if plain else self._pick(*_AROUND)
@@ -277,10 +297,44 @@ class _Builder:
             body = (If(self._expressions.test(2), body, (Store(buffer.name, (*prefix, *at), other.node),)),)
             low, high = min(drawn.low, other.low), max(drawn.high, other.high)
             drawn = Drawn(drawn.node, low, high, max(drawn.fraction, other.fraction))
+        body = (*bound, *body)
         for loop in reversed(loops):
             body = (replace(loop, body=body),)
         self._scope.variables, self._scope.buffers = before, readable
+        self._unbind(bound)
         return body[0], drawn
+
+    def _bind(self, dtype: str) -> tuple[Assign, ...]:
+        """Draw names that are bound to values, which what follows often reads; mostly none.
+
+        Args:
+            dtype: of what follows.
+        """
+        bound: list[Assign] = []
+        for _ in range(self._pick(0, 0, 0, 0, 0, 0, 0, 1, 1, 2)):
+            of = self._pick(dtype, "int32", "bool")
+            drawn = self._value(of)
+            if not any(isinstance(one, (Var, grammar.Load)) for one in grammar.walk(drawn.node)):
+                continue
+            name = self._scalar(of, "let")
+            self._scope.scalars[name] = (of, drawn.low, drawn.high)
+            self._scope.fractions[name] = drawn.fraction
+            if of == "int32" and drawn.within(-_SMALL, _SMALL):
+                self._scope.variables[name] = (drawn.low, drawn.high)
+            bound.append(Assign(name, drawn.node))
+        return tuple(bound)
+
+    def _scalar(self, dtype: str, scope: str) -> str:
+        """Return the name of a new scalar."""
+        name = f"{'b' if scope == 'let' else 'v'}{len(self._buffers)}"
+        self._buffers.append(Buffer(name, (1,), dtype, scope=scope))  # type: ignore[arg-type]
+        return name
+
+    def _unbind(self, bound: Sequence[Assign]) -> None:
+        """Have nothing read the names from here on."""
+        for one in bound:
+            del self._scope.scalars[one.name]
+            self._scope.variables.pop(one.name, None)
 
     def _constant_in(self, loops: Sequence[For]) -> Expr:
         """Draw a condition that is the same in all iterations of some loops."""
@@ -362,13 +416,18 @@ class _Builder:
         Args:
             focus: the element that is met often.
         """
+        if how == "keep":
+            self._last = self._scalar(buffer.dtype, "let")
+            return Assign(self._last, grammar.Load(buffer.name, focus))
+        if how == "recall":
+            return Store(buffer.name, self._place(buffer, focus), Var(self._last))
         if how == "get":
             return Store(buffer.name, self._place(buffer, focus), grammar.Load(buffer.name, focus))
         if how == "set":
             return self._kept(buffer, self._place(buffer, focus), focus)
         if how == "branch":
             return self._branch(buffer, focus, self._place(buffer, focus), otherwise=self._pick(True, False))
-        if how == "swap" and ("var" not in self._features.scopes or buffer.dtype == "bool"):
+        if how == "swap" and buffer.dtype == "bool":
             how = "patched"
         if how in {"body", "patched", "spread", "swap"}:
             return self._sequence(buffer, focus, how)
@@ -412,8 +471,7 @@ class _Builder:
         kinds = ["set", "move", "set", "move", "branch"]
         if how == "swap":
             one, two = self._pick(places[:2], places[1::-1])
-            name = f"v{len(self._buffers)}"
-            self._buffers.append(Buffer(name, (1,), buffer.dtype, scope="var"))
+            name = self._scalar(buffer.dtype, self._pick("var", "let"))
             new = self._pick(grammar.Load(buffer.name, two), self._mark(buffer.dtype))
             kept = Assign(name, grammar.Load(buffer.name, one)), Store(buffer.name, one, new)
             body = [*kept, Store(buffer.name, self._pick(two, self._place(buffer, focus)), Var(name))]

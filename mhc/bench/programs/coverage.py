@@ -191,7 +191,7 @@ def _singles() -> dict[str, tuple[str, ...]]:
         "statements": ("if with else", "loop serial from above 0", "loop unroll from above 0"),
         "loops": (*(f"loop {one}" for one in loops), *(f"stages {one}" for one in range(4))),
         "buffers": (
-            *(f"scope {one}" for one in ("global", "local", "var", "shared", "fragment")),
+            *(f"scope {one}" for one in ("global", "local", *grammar.SCALARS, "shared", "fragment")),
             *(f"axes {one}" for one in (1, 2, 3)),
         ),
         "dtypes": (*(f"buffer {one}" for one in grammar.DTYPES), *(f"constant {one}" for one in grammar.DTYPES)),
@@ -232,7 +232,7 @@ _RULES: Mapping[str, _Rule] = MappingProxyType(
             one.startswith("loop ") and not has.tiles and one.split()[1] not in has.loops
         ),
         "its release compiles no such buffer": lambda one, has: (
-            one.startswith("scope ") and one.split()[1] not in (*has.scopes, "global", "fragment")
+            one.startswith("scope ") and one.split()[1] not in (*has.scopes, "global", "let", "value", "fragment")
         ),
         "its release compiles no copy": lambda one, has: (
             not has.copies and not has.tiles and one.startswith(("node Copy", "copy "))
