@@ -13,7 +13,7 @@ from mhc.programs.tile_edits import inlined, mapped, put, tiles
 
 Step = Callable[[Program], Iterator[Program]]
 _SIMPLE = ("+", "-")
-_STATEMENTS = (grammar.For, grammar.Store, grammar.Assign, grammar.If, grammar.AtomicAdd)
+_STATEMENTS = (grammar.For, grammar.While, grammar.Store, grammar.Assign, grammar.If, grammar.AtomicAdd)
 _KINDS = {"serial": 0, "unroll": 1}
 
 
@@ -67,6 +67,9 @@ def statements(program: Program) -> Iterator[Program]:
         if isinstance(node, grammar.For):
             for at in dict.fromkeys((*node.indices[:2], *node.indices[-1:])):
                 yield tuple(put(one, {node.var: Const(at)}) for one in node.body)
+        elif isinstance(node, grammar.While):
+            yield node.body
+            yield (grammar.If(node.condition, node.body),)
         elif isinstance(node, grammar.If):
             yield node.then
             yield node.otherwise

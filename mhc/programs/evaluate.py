@@ -17,6 +17,8 @@ from mhc.programs.tiles import flat, written
 
 POISON = 0x5A
 """The byte of which all elements of an output consist before the program runs."""
+TURNS = 1000
+"""Most turns of a `while` loop."""
 _STEPS = 200_000
 _DTYPES = {name: np.dtype(name) for name in grammar.DTYPES}
 _READS = (grammar.Var, grammar.Load)
@@ -154,6 +156,8 @@ class Machine:
         match node:
             case grammar.For():
                 return self._loop(node)
+            case grammar.While():
+                return self._while(node)
             case grammar.Store():
                 return self._store(node)
             case grammar.Assign():
@@ -192,9 +196,13 @@ class Machine:
         raise AssertionError(node)
 
     def _bind(self, node: grammar.Assign) -> None:
-        """Note that a name is bound from here on, to a value that is no constant, which the front end would fold."""
-        if node.name in self._bound or not any(isinstance(one, _READS) for one in grammar.walk(node.value)):
-            raise Invalid(f"{node.name} is bound twice, or to a constant")
+        """Note that a name is bound from here on.
+
+        The front end folds a constant, and gives an index or a parameter the new name; neither binds anything.
+        """
+        again = isinstance(node.value, grammar.Var) and getattr(self._buffers.get(node.value.name), "scope", "") != "var"
+        if node.name in self._bound or again or not any(isinstance(one, _READS) for one in grammar.walk(node.value)):
+            raise Invalid(f"{node.name} is bound twice, to a constant, or to a name")
         self._bound[node.name] = True
 
     def _start(self, node: int | Expr) -> _Run:
@@ -234,6 +242,20 @@ class Machine:
                 body(memory)
             if parallel:
                 order.leave()
+
+        return run
+
+    def _while(self, node: grammar.While) -> _Run:
+        condition, body = self._condition(node.condition), self.block(node.body)
+        if not node.body or not any(isinstance(one, _READS) for one in grammar.walk(node.condition)):
+            raise Invalid("a loop without a body, or whose condition is constant")
+
+        def run(memory: _Env) -> None:
+            for _ in range(TURNS):
+                if not condition(memory):
+                    return
+                body(memory)
+            raise Invalid(f"a loop of more than {TURNS} turns")
 
         return run
 

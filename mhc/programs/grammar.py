@@ -121,6 +121,13 @@ class For(_Node, frozen=True, tag="for"):
         return range(self.begin, self.begin + self.extent * self.step, self.step or 1)
 
 
+class While(_Node, frozen=True, tag="while"):
+    """Run the body again and again, as long as the condition holds before it."""
+
+    condition: "Expr"
+    body: tuple["Statement", ...]
+
+
 class Store(_Node, frozen=True, tag="store"):
     """Set an element of a buffer."""
 
@@ -213,11 +220,11 @@ class AtomicAdd(_Node, frozen=True, tag="atomic"):
 Expr = Const | Var | Load | Binary | Unary | Cast | Bits | Select
 Tile = Copy | Fill | Reduce | Scan | Gemm
 """Operations of all threads of a block together."""
-Statement = For | Store | Assign | If | Copy | Fill | Reduce | Scan | Gemm | AtomicAdd
+Statement = For | While | Store | Assign | If | Copy | Fill | Reduce | Scan | Gemm | AtomicAdd
 Node = Expr | Statement
 EXPRESSIONS = (Const, Var, Load, Binary, Unary, Cast, Bits, Select)
 TILES = (Copy, Fill, Reduce, Scan, Gemm)
-NODES = (*EXPRESSIONS, For, Store, Assign, If, *TILES, AtomicAdd)
+NODES = (*EXPRESSIONS, For, While, Store, Assign, If, *TILES, AtomicAdd)
 
 
 class Buffer(_Node, frozen=True):
@@ -338,6 +345,8 @@ def children(node: Node) -> tuple[Node, ...]:
             return node.condition, node.a, node.b
         case For():
             return node.body if node.count is None else (node.count, *node.body)
+        case While():
+            return node.condition, *node.body
         case Store() | AtomicAdd():
             return *node.at, node.value
         case Copy():

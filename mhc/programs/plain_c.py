@@ -5,6 +5,7 @@ is an error here too. Blocks, parallel iterations, sums and copies run in the op
 """
 
 import ctypes
+import itertools
 import subprocess
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -15,7 +16,7 @@ import numpy as np
 
 from mhc.programs import c_library, grammar
 from mhc.programs.compile_error import CompileError, Run
-from mhc.programs.evaluate import block_name
+from mhc.programs.evaluate import TURNS, block_name
 from mhc.programs.grammar import Buffer, Expr, Program, Statement
 from mhc.programs.plain_c_prelude import PRELUDE, TYPES
 
@@ -108,6 +109,7 @@ class _Text:
 
     def __init__(self, program: Program) -> None:
         self._program = program
+        self._loops = itertools.count()
 
     def block(self, body: Sequence[Statement]) -> list[str]:
         """Return the lines of statements."""
@@ -120,6 +122,11 @@ class _Text:
             case grammar.For():
                 count = "" if node.count is None else f"at({self.expression(node.count)}, {node.extent + 1})"
                 return _loop(_name(node.var), node.begin, node.extent, self.block(node.body), count, node.step)
+            case grammar.While():
+                turns = f"turns{next(self._loops)}"
+                checked = [f'check(++{turns} <= {TURNS}, "too many turns");', f"if ({turns} > {TURNS}) break;"]
+                body = [*checked, *self.block(node.body)]
+                return [f"int {turns} = 0;", f"while ({self.expression(node.condition)}) {{", *_indented(body), "}"]
             case grammar.Store():
                 return [f"{self._element(node.buffer, node.at)} = {self.expression(node.value)};"]
             case grammar.Assign():

@@ -82,6 +82,8 @@ class _Text:
         match node:
             case grammar.For():
                 return self._loop(node, depth)
+            case grammar.While():
+                return [f"{space}while {self.expression(node.condition)}:", *self.block(node.body, depth + 1)]
             case grammar.Store():
                 return [f"{space}{node.buffer}[{self._list(node.at)}] = {self.expression(node.value)}"]
             case grammar.Assign():

@@ -26,6 +26,8 @@ def signature(program: Program) -> str:
                 found.add("a computed number of iterations")
             case grammar.For(step=step) if step != 1:
                 found.add("a step")
+            case grammar.While():
+                found.add("while")
             case grammar.If():
                 found.add("if")
             case grammar.Copy():

@@ -8,6 +8,7 @@ import numpy as np
 
 from mhc.programs import arithmetic, grammar
 from mhc.programs.arithmetic import Invalid
+from mhc.programs.evaluate import TURNS
 from mhc.programs.tvm_arithmetic import computed
 
 Node = Any
@@ -62,6 +63,8 @@ def _statement(node: Node) -> _Run:
             return _each([_statement(one) for one in node.seq])
         case "For":
             return _loop(node)
+        case "While":
+            return _while(node)
         case "IfThenElse":
             condition, then = _expression(node.condition), _statement(node.then_case)
             otherwise = _statement(node.else_case) if node.else_case is not None else _each([])
@@ -104,6 +107,19 @@ def _loop(node: Node) -> _Run:
         for index in range(first, first + extent(memory)):
             memory[var] = index
             body(memory)
+
+    return run
+
+
+def _while(node: Node) -> _Run:
+    condition, body = _expression(node.condition), _statement(node.body)
+
+    def run(memory: _Memory) -> None:
+        for _ in range(TURNS):
+            if not condition(memory):
+                return
+            body(memory)
+        raise Invalid("a loop that does not end")
 
     return run
 

@@ -1,7 +1,7 @@
 """Draws programs: buffers, a grid of blocks, loops, conditions, and stores. The simplest come first."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from mhc.programs import grammar
 from mhc.programs.arithmetic import has_meaning
 from mhc.programs.evaluate import block_name, evaluate
-from mhc.programs.grammar import Assign, Buffer, Copy, Expr, For, If, Program, Statement, Store, Var, range_of
+from mhc.programs.grammar import Assign, Buffer, Copy, Expr, For, If, Program, Statement, Store, Var, While, range_of
 from mhc.strategies.programs.corners import Corners
 from mhc.strategies.programs.indices import Draw, Drawn, Scope
 from mhc.strategies.programs.tile_programs import draw_tiles
@@ -35,6 +35,8 @@ _REWORKED = (
     ("swap", "get"),
     ("keep", "set", "recall"),
     ("keep", "loop", "recall"),
+    ("set", "while", "get"),
+    ("while", "get"),
 )
 """Statements that set and read elements of one buffer, one after the other."""
 _AROUND = ("always", "or else", "always", "or else", "nested", "nested or else", "guarded", "guarded")
@@ -280,7 +282,9 @@ class _Builder:
         readable = self._scope.buffers
         if "Parallel" in kinds:  # a local buffer belongs to one thread
             self._scope.buffers = {name: one for name, one in readable.items() if one[0].scope != "local"}
-        bound = self._bind(buffer.dtype)
+        bound: tuple[Statement, ...] = self._bind(buffer.dtype)
+        if not bound and all(kind in _PLAINLY for kind in kinds) and self._pick(*[False] * 7, True):
+            bound = self._counting()
         drawn = self._value(buffer.dtype)
         body: tuple[Statement, ...] = (Store(buffer.name, (*prefix, *at), drawn.node),)
         how = "always" if plain else self._pick(*_AROUND)
@@ -314,7 +318,8 @@ class _Builder:
         for _ in range(self._pick(0, 0, 0, 0, 0, 0, 0, 1, 1, 2)):
             of = self._pick(dtype, "int32", "bool")
             drawn = self._value(of)
-            if not any(isinstance(one, (Var, grammar.Load)) for one in grammar.walk(drawn.node)):
+            named = isinstance(drawn.node, Var) and drawn.node.name[0] != "v"  # which binds nothing
+            if named or not any(isinstance(one, (Var, grammar.Load)) for one in grammar.walk(drawn.node)):
                 continue
             name = self._scalar(of, "let")
             self._scope.scalars[name] = (of, drawn.low, drawn.high)
@@ -330,11 +335,72 @@ class _Builder:
         self._buffers.append(Buffer(name, (1,), dtype, scope=scope))  # type: ignore[arg-type]
         return name
 
-    def _unbind(self, bound: Sequence[Assign]) -> None:
-        """Have nothing read the names from here on."""
+    def _unbind(self, bound: Sequence[Statement]) -> None:
+        """Have nothing read the names that are set there from here on."""
         for one in bound:
-            del self._scope.scalars[one.name]
-            self._scope.variables.pop(one.name, None)
+            if isinstance(one, Assign):
+                self._scope.scalars.pop(one.name, None)
+                self._scope.variables.pop(one.name, None)
+
+    def _counting(self) -> tuple[Statement, ...]:
+        """Draw a `while` loop that counts, or halves a range, until a condition holds; its result may be read then."""
+        most = self._pick(4, 3, 7, 8, 16)
+        if self._pick(True, False):
+            name, statements = self._counter(most, (), self._ends)
+            self._readable(name, 0, most)
+            return statements
+        low, high = self._scalar("int32", "var"), self._scalar("int32", "var")
+        middle = self._scalar("int32", "let")
+        self._scope.variables[middle] = (0, most - 1)
+        found = self._ends(middle)
+        del self._scope.variables[middle]
+        between = Assign(middle, grammar.Binary("//", grammar.Binary("+", Var(low), Var(high)), grammar.Const(2)))
+        then = Assign(low, grammar.Binary("+", Var(middle), grammar.Const(1)))
+        body = between, If(found, (then,), (Assign(high, Var(middle)),))
+        loop = While(grammar.Binary("<", Var(low), Var(high)), body)
+        first = Assign(low, grammar.Const(0)), Assign(high, self._expressions.index(most + 1, 1))
+        self._readable(low, 0, most)
+        return (*first, loop)
+
+    def _readable(self, name: str, low: int, high: int) -> None:
+        """Have expressions read a scalar of int32."""
+        self._scope.scalars[name] = ("int32", low, high)
+        self._scope.variables[name] = (low, high)
+
+    def _ends(self, name: str) -> Expr:
+        """Draw a condition on an index, mostly of the element there."""
+        buffers = [one for one, _, _ in self._scope.buffers.values() if one.dtype != "bool"]
+        if not buffers or not self._pick(True, True, True, False):
+            return self._expressions.condition(1)
+        one = self._pick(*buffers)
+        at = [self._expressions.index(size, 1) for size in one.shape]
+        if self._scope.variables[name][1] < one.shape[0]:
+            at[0] = Var(name)
+        bound = self._expressions.value(one.dtype, 0).node
+        return grammar.Binary(self._pick("<", "<=", "!=", ">"), grammar.Load(one.name, tuple(at)), bound)
+
+    def _counter(
+        self, most: int, body: tuple[Statement, ...], ends: Callable[[str], Expr] | None = None, name: str = ""
+    ) -> tuple[str, tuple[Statement, ...]]:
+        """Draw a `while` loop over a scalar from 0 to at most a number, or down from it.
+
+        Args:
+            ends: draws what must also hold. name: of the scalar; by default a new one.
+        """
+        name = name or self._scalar("int32", "var")
+        number = self._expressions.index(most + 1, 1)
+        up, down = Assign(name, grammar.Binary("+", Var(name), grammar.Const(1))), self._pick("-", "//")
+        if self._pick(True, True, False):
+            step, goes_on = up, grammar.Binary("<", Var(name), number)
+            first: Expr = grammar.Const(0)
+        else:
+            first, step = number, Assign(name, grammar.Binary(down, Var(name), grammar.Const(1 if down == "-" else 2)))
+            goes_on = grammar.Binary(">", Var(name), grammar.Const(0))
+        if ends is not None:
+            self._scope.variables[name] = (0, most)
+            goes_on = grammar.Binary("and", goes_on, ends(name))
+            del self._scope.variables[name]
+        return name, (Assign(name, first), While(goes_on, (*body, step)))
 
     def _constant_in(self, loops: Sequence[For]) -> Expr:
         """Draw a condition that is the same in all iterations of some loops."""
@@ -408,7 +474,23 @@ class _Builder:
             low, high = min(low, 0), max(high, _SMALL if dtype in grammar.INTEGERS else 9)
             self._scope.buffers[name] = (buffer, low, high)
         self._marks = tuple(self._expressions.integer(low, min(high, low + _SMALL)) for _ in range(2))
-        return [self._rework(buffer, focus, how) for how in (*self._pick(*_REWORKED), *self._pick((), *_REWORKED))]
+        statements: list[Statement] = []
+        for how in (*self._pick(*_REWORKED), *self._pick((), *_REWORKED)):
+            statements += self._turned(buffer, focus) if how == "while" else [self._rework(buffer, focus, how)]
+        return statements
+
+    def _turned(self, buffer: Buffer, focus: tuple[Expr, ...]) -> tuple[Statement, ...]:
+        """Draw a `while` loop that sets elements, and may end by what it sets."""
+        name, most = self._scalar("int32", "var"), self._pick(4, 2, 3)
+        self._scope.variables[name] = (0, most)
+        place = (Var(name), *focus[1:]) if most < buffer.shape[0] else focus
+        if self._pick(False, False, True):
+            statement: Statement = self._branch(buffer, focus, place, otherwise=self._pick(False, True), index=name)
+        else:
+            statement = self._kept(buffer, place, focus, name)
+        del self._scope.variables[name]
+        ends = self._pick(None, lambda _: self._compared(buffer, self._pick(focus, place)))
+        return self._counter(most, (statement,), ends, name)[1]
 
     def _rework(self, buffer: Buffer, focus: tuple[Expr, ...], how: str) -> Statement:
         """Draw one such statement.

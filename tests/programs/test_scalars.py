@@ -93,6 +93,7 @@ def test_a_name_is_bound_once_and_read_where_it_is_bound_only() -> None:
     assert_refused(program(If(always, (BOUND,), (use,))), "not bound")
     assert_refused(program(For("serial", "i", 2, (BOUND,)), use), "not bound")
     assert_refused(program(Assign("b", ONE), use), "a constant")
+    assert_refused(program(For("serial", "i", 2, (Assign("b", I), use))), "a name")
 
 
 @needs_tilelang

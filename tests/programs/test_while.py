@@ -1,0 +1,82 @@
+"""`while` loops: text, meaning, minimiser, and draws."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mhc.fuzz.check.program_check import check
+from mhc.oracles.verdict import Status
+from mhc.programs.arithmetic import Invalid
+from mhc.programs.edits import statements
+from mhc.programs.evaluate import evaluate, inputs_of
+from mhc.programs.first_wrong_pass import first_wrong_pass
+from mhc.programs.grammar import Assign, Binary, Buffer, Const, If, Load, Program, Statement, Store, Var, While, walk
+from mhc.programs.plain_c import prepare, source_of
+from mhc.programs.targets import TARGETS
+from mhc.programs.tilelang_text import render
+from mhc.programs.tilelang_words import signature
+from mhc.strategies.programs.programs import ARITHMETIC, CPU, programs
+from mhc.strategies.rounds import drawn
+from tests.support.needs import needs_tilelang
+
+V, ZERO, ONE = Var("v"), Const(0), Const(1)
+X, Y = Buffer("x", (8,), "int32", most=99), Buffer("y", (2,), "int32", written=True)
+SCALAR = Buffer("v", (1,), "int32", scope="var")
+MORE = Binary("and", Binary("<", V, Const(8)), Binary("<", Load("x", (V,)), Const(90)))
+NEXT = Assign("v", Binary("+", V, ONE))
+
+
+def program(*body: Statement) -> Program:
+    return Program(buffers=(X, Y, SCALAR), body=(Assign("v", ZERO), *body), seed=3)
+
+
+FOUND = program(While(MORE, (NEXT,)), Store("y", (ZERO,), V))
+"""y[0] is where the first element of 90 or more is."""
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no C compiler here")
+def test_the_body_runs_as_long_as_the_condition_holds(tmp_path: Path) -> None:
+    assert "        while v < 8 and x[v] < 90:\n            v = v + 1\n        y[0] = v\n" in render(FOUND)
+    never = program(While(Binary("<", V, ZERO), (Store("y", (ONE,), ONE), NEXT)), Store("y", (ZERO,), V))
+    (found, not_once) = prepare([FOUND, never], [source_of(FOUND), source_of(never)], tmp_path)
+    x = inputs_of(FOUND)["x"]
+    where = next((at for at in range(8) if x[at] >= 90), 8)
+    assert evaluate(FOUND)["y"][0] == found()["y"][0] == where > 0  # type: ignore[operator]
+    np.testing.assert_array_equal(evaluate(never)["y"], not_once()["y"])  # type: ignore[operator]
+    assert Program.from_json(FOUND.to_json()) == FOUND
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no C compiler here")
+def test_a_loop_that_does_not_end_is_refused(tmp_path: Path) -> None:
+    endless = program(While(Binary(">=", V, ZERO), (Store("y", (ZERO,), ONE),)))
+    with pytest.raises(Invalid, match="more than 1000 turns"):
+        evaluate(endless)
+    (run,) = prepare([endless], [source_of(endless)], tmp_path)
+    with pytest.raises(Exception, match="too many turns"):
+        run()  # type: ignore[operator]
+    for wrong in (While(Binary("<", ONE, ZERO), (NEXT,)), While(MORE, ())):
+        with pytest.raises(Invalid, match="without a body, or whose condition is constant"):
+            evaluate(program(wrong))
+
+
+@needs_tilelang
+def test_tilelang_agrees_and_each_pass_is_evaluated() -> None:
+    (verdict,) = check(TARGETS["tilelang-to-c"], FOUND)
+    assert verdict.status is Status.PASS, verdict.message
+    assert first_wrong_pass(FOUND) == "the generator of C"
+
+
+def test_the_minimiser_takes_the_body_once_or_under_the_condition() -> None:
+    tried = list(statements(FOUND))
+    assert program(NEXT, Store("y", (ZERO,), V)) in tried
+    assert program(If(MORE, (NEXT,)), Store("y", (ZERO,), V)) in tried
+    assert "while" in signature(FOUND)
+
+
+def test_some_programs_have_them_and_they_turn() -> None:
+    for features in (CPU, ARITHMETIC):
+        many = [one for seed in range(20) for one in drawn(programs(features), 10, seed)]
+        having = [one for one in many if any(isinstance(node, While) for node in walk(one))]
+        assert len(many) / 25 < len(having) < len(many) / 4
