@@ -48,6 +48,7 @@ def _fields(node: Node) -> Iterator[Any]:
 def tidy(program: Program) -> Program:
     """Return the program without buffers that it does not name, and without symbols that no parameter has."""
     used = grammar.buffers_in(program) | {one.name for one in walk(program) if isinstance(one, (Var, grammar.Assign))}
+    used |= {one.var for one in walk(program) if isinstance(one, grammar.For)}
     buffers = tuple(one for one in program.buffers if one.name in used)
     sizes = {size for one in buffers if one.scope == "global" for size in one.shape}
     symbols = {name: size for name, size in program.symbols.items() if size in sizes}
@@ -66,7 +67,7 @@ def statements(program: Program) -> Iterator[Program]:
         yield ()
         if isinstance(node, grammar.For):
             for at in dict.fromkeys((*node.indices[:2], *node.indices[-1:])):
-                yield tuple(put(one, {node.var: Const(at)}) for one in node.body)
+                yield tuple(put(one, {node.var: Const(at, program.index_dtype(node))}) for one in node.body)
         elif isinstance(node, grammar.While):
             yield node.body
             yield (grammar.If(node.condition, node.body),)
@@ -207,6 +208,8 @@ def values(program: Program) -> Iterator[Program]:
             nearer = least <= most and abs(least) + abs(most) < abs(one.least) + abs(one.most)
             if not one.written and one.scope in {"global", "value"} and nearer:
                 yield _with_buffer(program, number, least=least, most=most)
+    if any(isinstance(one, (Const, grammar.Cast)) and one.dtype == "int64" for one in walk(program)):
+        yield _all_in_int32(program, "int64")
     if program.seed:
         yield replace(program, seed=0)
     for body in _expressions(program.body, change):
@@ -231,7 +234,8 @@ def _all_in_int32(program: Program, dtype: str) -> Program:
             return replace(node, dtype="int32")
         return node
 
-    buffers = tuple(replace(one, dtype="int32") if one.dtype == dtype else one for one in program.buffers)
+    kept = (one for one in program.buffers if one.scope != "index" or one.dtype != dtype)
+    buffers = tuple(replace(one, dtype="int32") if one.dtype == dtype else one for one in kept)
     return replace(program, buffers=buffers, body=tuple(mapped(one, change) for one in program.body))
 
 
@@ -251,7 +255,8 @@ def _without_axis(program: Program, name: str, axis: int) -> Program:
 
 
 def _indices(program: Program) -> list[str]:
-    return [one.var for one in walk(program) if isinstance(one, grammar.For)]
+    loops = (one for one in walk(program) if isinstance(one, grammar.For))
+    return [one.var for one in loops if program.index_dtype(one) == "int32"]
 
 
 def _below(node: Expr) -> Iterator[Expr]:

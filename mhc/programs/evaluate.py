@@ -111,7 +111,7 @@ def _outputs(
         for axis, index in enumerate(block):
             memory[block_name(axis)] = index
         for one in program.buffers:
-            if one.scope not in {"global", "value"}:
+            if one.scope not in {"global", "value", "index"}:
                 memory[one.name] = [None] * one.size
         body(memory)
     results = {}
@@ -162,8 +162,8 @@ class Machine:
                 return self._store(node)
             case grammar.Assign():
                 value, name = self._value(node.value, node.name), node.name
-                if self._buffers[name].scope == "value":
-                    raise Invalid(f"{name} is a parameter")
+                if self._buffers[name].scope in {"value", "index"}:
+                    raise Invalid(f"{name} is a parameter or an index")
                 if self._buffers[name].scope == "let":
                     self._bind(node)
                 else:
@@ -222,6 +222,10 @@ class Machine:
             raise Invalid("a loop without an iteration or a body")
         if node.step != 1 and (node.kind not in {"serial", "unroll"} or node.count is not None):
             raise Invalid("only a serial or unrolled loop has a step, and not one whose iterations are computed")
+        if self._program.index_dtype(node) != "int32" and (node.kind not in {"serial", "unroll"} or count is not None):
+            raise Invalid("only a plain loop has an index of int64")
+        if var in self._buffers and (self._buffers[var].scope, self._buffers[var].dtype) != ("index", "int64"):
+            raise Invalid(f"{var} is no index of a loop")
         if not node.step or node.rest >= abs(node.step):
             raise Invalid("a step of 0, or a rest that is no rest of it")
         if node.kind == "Parallel" and node.begin:
@@ -327,6 +331,8 @@ class Machine:
         shape = self._buffers[name].shape
         if len(shape) != len(at):
             raise Invalid(f"{name} has {len(shape)} axes")
+        if any(self._dtype(one) not in {"int32", "int64"} for one in at):
+            raise Invalid(f"{name} has an index that is none")
         indices = [self.expression(one) for one in at]
         if len(indices) == 1:
             only, size = indices[0], shape[0]
@@ -347,7 +353,7 @@ class Machine:
                 return lambda memory: value
             case grammar.Var():
                 name = node.name
-                if name in self._buffers:
+                if name in self._buffers and self._buffers[name].scope != "index":
                     if self._buffers[name].scope == "let" and not self._bound.get(name, False):
                         raise Invalid(f"{name} is read where it is not bound")
                     return lambda memory: written(memory[name][0], name)

@@ -22,7 +22,7 @@ COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
 ROUNDING = ("floor", "ceil", "trunc")
 FUNCTIONS = (*ROUNDING, "sqrt")
 """Functions of floats."""
-SCALARS = ("var", "let", "value")
+SCALARS = ("var", "let", "value", "index")
 """Scopes of buffers that are one value."""
 LOGIC = ("and", "or")
 
@@ -233,7 +233,7 @@ class Buffer(_Node, frozen=True):
     Attributes:
         scope: global for a parameter; else where a temporary one lies. Scalars, without a shape: `var`, made by
             `T.alloc_var`; `let`, a name that is bound once to a value, which stays when what it was read from changes;
-            `value`, a parameter that is passed by value.
+            `value`, a parameter that is passed by value; `index`, the index of a loop that is not of int32.
         least, most: values of an input, or of a `value`, lie in between. Other buffers have none.
         zeroed: an output that is 0 before the program runs.
     """
@@ -241,7 +241,7 @@ class Buffer(_Node, frozen=True):
     name: Name
     shape: Annotated[tuple[Extent, ...], Meta(min_length=1, max_length=6)]
     dtype: Dtype
-    scope: Literal["global", "local", "shared", "fragment", "var", "let", "value"] = "global"
+    scope: Literal["global", "local", "shared", "fragment", "var", "let", "value", "index"] = "global"
     least: int = 0
     most: int = 0
     written: bool = False
@@ -293,7 +293,11 @@ class Program(DrawnProgram, frozen=True):
     def is_symbolic(self, node: For) -> bool:
         """Return whether the compiler does not know how many iterations a loop has."""
         plain = node.kind == "serial" and not node.begin and node.step == 1 and node.count is None
-        return plain and self.symbol(node.extent) is not None
+        return plain and self.index_dtype(node) == "int32" and self.symbol(node.extent) is not None
+
+    def index_dtype(self, node: For) -> str:
+        """Return the dtype of a loop's index."""
+        return next((one.dtype for one in self.buffers if one.name == node.var), "int32")
 
     def buffer(self, name: str) -> Buffer:
         """Return the buffer of this name."""

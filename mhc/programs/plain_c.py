@@ -37,7 +37,7 @@ def source_of(program: Program) -> str:
     kinds = ((one, "" if one.scope == "value" else "*") for one in program.arguments)
     parameters = ", ".join(f"{TYPES[one.dtype]}{star} {_name(one.name)}" for one, star in kinds)
     sizes = [f"const int32_t {_name(name)} = {value};" for name, value in program.symbols.items()]
-    declared = [line for one in program.buffers if one.scope not in {"global", "value"} for line in _declared(one)]
+    declared = [line for one in program.buffers if one.scope not in {"global", "value", "index"} for line in _declared(one)]
     body = sizes + declared + text.block(program.body)
     for axis, extent in reversed(list(enumerate(program.grid))):
         body = _backwards(_name(block_name(axis)), extent, body)
@@ -224,7 +224,7 @@ class _Text:
             case grammar.Const():
                 return _constant(node)
             case grammar.Var():
-                is_array = any(one.name == node.name and one.scope != "value" for one in self._program.buffers)
+                is_array = any(one.name == node.name and one.scope in {"var", "let"} for one in self._program.buffers)
                 return f"{_name(node.name)}[0]" if is_array else _name(node.name)
             case grammar.Load():
                 return self._element(node.buffer, node.at)

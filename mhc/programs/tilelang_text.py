@@ -98,15 +98,18 @@ class _Text:
         return [f"{space}T.{self._tile(node)}"]
 
     def _loop(self, node: grammar.For, depth: int) -> list[str]:
-        extents = f"{node.begin}, {node.begin + node.extent}" if node.begin else f"{node.extent}"
+        end = node.begin + node.extent * node.step - (node.rest if node.step > 0 else -node.rest)
+        begin, last = str(node.begin), str(end)
+        if (dtype := self._program.index_dtype(node)) != "int32":
+            begin, last = f"T.{dtype}({begin})", f"T.{dtype}({last})"
+        extents = f"{begin}, {last}" if node.begin else last
         if node.step != 1:
-            end = node.begin + node.extent * node.step - (node.rest if node.step > 0 else -node.rest)
-            extents = f"{node.begin}, {end}, {node.step}"
+            extents = f"{begin}, {last}, {node.step}"
         if self._program.is_symbolic(node):
             extents = self._program.symbol(node.extent) or extents
         if node.count is not None:
-            last = grammar.Binary("+", grammar.Const(node.begin), node.count) if node.begin else node.count
-            extents = f"{node.begin}, {self.expression(last)}" if node.begin else self.expression(last)
+            after = grammar.Binary("+", grammar.Const(node.begin), node.count) if node.begin else node.count
+            extents = f"{node.begin}, {self.expression(after)}" if node.begin else self.expression(after)
         names, body = node.var, node.body
         if node.kind == "Pipelined":
             extents += f", num_stages={node.stages}"

@@ -5,7 +5,7 @@ from typing import Any
 from mhc.programs import grammar
 from mhc.programs.grammar import Program, children, walk
 
-_SCOPES = {"let": "a bound value", "value": "a scalar parameter"}
+_SCOPES = {"let": "a bound value", "value": "a scalar parameter", "index": "a loop of int64"}
 NARROW = "narrow integer arithmetic"
 _NARROW = ("int8", "int16")  # and the unsigned ones, whose names end in the same way
 

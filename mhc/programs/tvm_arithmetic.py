@@ -82,6 +82,8 @@ class Rewritten(Machine):
 
     def place(self, name: str, at: Sequence[Expr]) -> Callable[[_Env], int]:
         buffer = self._buffers[name]
+        if any(self._dtype(one) != "int32" for one in at):
+            return super().place(name, at)
         flat = at[0]
         for index, size in zip(at[1:], buffer.shape[1:], strict=True):
             flat = grammar.Binary("+", grammar.Binary("*", flat, grammar.Const(size)), index)
@@ -164,8 +166,9 @@ class _Terms:
     @property
     def loops(self) -> dict[Term, Any]:
         """Return the ranges of the variables that are indices of loops and blocks."""
-        made = tilelang().tvm.ir.Range.from_min_extent
-        return {var: made(*self.ranges[var.name]) for var in self.variables.values() if var.name in self.ranges}
+        made, const = tilelang().tvm.ir.Range.from_min_extent, _tir().const
+        known = [var for var in self.variables.values() if var.name in self.ranges]
+        return {var: made(*(const(end, var.dtype) for end in self.ranges[var.name])) for var in known}
 
     def analyzer(self) -> Any:
         """Return an analyzer that knows the ranges of loops."""

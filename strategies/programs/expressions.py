@@ -5,7 +5,7 @@ import math
 from mhc.programs import grammar
 from mhc.programs.arithmetic import shifted_constant
 from mhc.programs.grammar import Binary, Bits, Buffer, Cast, Const, Expr, Load, Select, Unary, Var, bits_of, range_of
-from mhc.strategies.programs.indices import Drawn, Indices
+from mhc.strategies.programs.indices import Drawn, Indices, wide
 
 _OTHERS = {dtype: tuple(one for one in (*grammar.INTEGERS, "bool") if one != dtype) for dtype in grammar.INTEGERS}
 _DIVISORS = ("int32", "int64", "uint32", "uint64")
@@ -366,7 +366,10 @@ class Expressions(Indices):
         """Draw an element of a buffer."""
         buffer, low, high = self._scope.buffers[name]
         fraction = self._scope.fractions.get(name, 0)
-        return Drawn(Load(name, tuple(self.index(one, self.integer(0, 2)) for one in buffer.shape)), low, high, fraction)
+        at = tuple(self.index(one, self.integer(0, 2)) for one in buffer.shape)
+        if not self.integer(0, 19):
+            at = tuple(self.pick(wide(one, {}), Cast("int64", one)) for one in at)
+        return Drawn(Load(name, at), low, high, fraction)
 
     def _unary(self, dtype: str, depth: int) -> Drawn:
         a = self._operand(dtype, depth - 1)

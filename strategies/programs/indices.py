@@ -1,13 +1,13 @@
 """Draws indices within a size, and what all expressions are drawn with."""
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from hypothesis import strategies as st
 
-from mhc.programs.grammar import Binary, Buffer, Const, Expr, Load, Select, Var
+from mhc.programs.grammar import Binary, Buffer, Cast, Const, Expr, Load, Select, Var
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 
@@ -49,6 +49,24 @@ class Scope:
 def _integers(low: int, high: int) -> st.SearchStrategy[int]:
     """Return the strategy of an interval; to make one anew for each draw takes most of the time of drawing."""
     return st.integers(low, high)
+
+
+def wide(node: Expr, names: Mapping[str, str]) -> Expr:
+    """Return an index computed in int64.
+
+    Args:
+        names: of variables of int64, by that of the same number in int32.
+    """
+    match node:
+        case Const():
+            return Const(node.value, "int64")
+        case Binary():
+            return Binary(node.op, wide(node.a, names), wide(node.b, names))
+        case Select():
+            return Select(node.condition, wide(node.a, names), wide(node.b, names))
+        case Var() if node.name in names:
+            return Var(names[node.name])
+    return Cast("int64", node)
 
 
 class Indices:

@@ -14,7 +14,7 @@ from mhc.programs.arithmetic import has_meaning
 from mhc.programs.evaluate import block_name, evaluate
 from mhc.programs.grammar import Assign, Buffer, Copy, Expr, For, If, Program, Statement, Store, Var, While, range_of
 from mhc.strategies.programs.corners import Corners
-from mhc.strategies.programs.indices import Draw, Drawn, Scope
+from mhc.strategies.programs.indices import Draw, Drawn, Scope, wide
 from mhc.strategies.programs.tile_programs import draw_tiles
 
 _SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 16, 17)
@@ -279,6 +279,9 @@ class _Builder:
         kinds = [self._kind(buffer, size, innermost=axis == len(rest) - 1) for axis, size in enumerate(rest)]
         loops = [self._stepped(size, self._begin(kind), kind) for kind, size in zip(kinds, rest, strict=True)]
         at = [self._own(one, plain=plain) for one in loops]
+        again: tuple[Assign, ...] = ()
+        if kinds[0] in _PLAINLY and self._pick(*[False] * 9, True):
+            loops[0], again, at[0] = self._in_int64(loops[0], at[0])
         readable = self._scope.buffers
         if "Parallel" in kinds:  # a local buffer belongs to one thread
             self._scope.buffers = {name: one for name, one in readable.items() if one[0].scope != "local"}
@@ -301,12 +304,21 @@ class _Builder:
             body = (If(self._expressions.test(2), body, (Store(buffer.name, (*prefix, *at), other.node),)),)
             low, high = min(drawn.low, other.low), max(drawn.high, other.high)
             drawn = Drawn(drawn.node, low, high, max(drawn.fraction, other.fraction))
-        body = (*bound, *body)
+        body = (*again, *bound, *body)
         for loop in reversed(loops):
             body = (replace(loop, body=body),)
         self._scope.variables, self._scope.buffers = before, readable
         self._unbind(bound)
+        self._scope.scalars.pop(loops[0].var, None)
         return body[0], drawn
+
+    def _in_int64(self, loop: For, at: Expr) -> tuple[For, tuple[Assign, ...], Expr]:
+        """Return a loop whose index is of int64, what binds that to the old name, and where the loop writes."""
+        name = f"h{len(self._buffers)}"
+        self._buffers += Buffer(name, (1,), "int64", scope="index"), Buffer(loop.var, (1,), "int32", scope="let")
+        self._scope.scalars[name] = ("int64", *self._scope.variables[loop.var])
+        bound = (Assign(loop.var, grammar.Cast("int32", Var(name))),)
+        return replace(loop, var=name), bound, self._pick(wide(at, {loop.var: name}), at)
 
     def _bind(self, dtype: str) -> tuple[Assign, ...]:
         """Draw names that are bound to values, which what follows often reads; mostly none.

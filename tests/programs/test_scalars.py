@@ -176,3 +176,47 @@ def test_some_programs_have_them() -> None:
         assert len(many) / 10 < len(having) < len(many) / 2
         used = sum(any(isinstance(node, Var) and node.name == name for node in walk(one)) for one, name in names)
         assert used > len(names) / 3
+
+
+# --- indices of int64
+
+
+H, WIDE = Var("h"), Buffer("h", (1,), "int64", scope="index")
+DOWN = Binary("-", Const(5, "int64"), H)
+LOOP = program(For("serial", "h", 4, (Store("y", (DOWN,), Cast("int32", H)),), begin=2), more=(WIDE,))
+"""y[5 - h] = h, for h from 2 to 5."""
+
+
+@needs_gcc
+def test_a_loop_may_have_an_index_of_int64(tmp_path: Path) -> None:
+    assert "for h in T.serial(T.int64(2), T.int64(6)):\n            y[5 - h] = " in render(LOOP)
+    assert_both(LOOP, [5, 4, 3, 2], tmp_path)
+    stepped = replace(LOOP.body[0], step=2, extent=2)
+    assert "T.serial(T.int64(2), T.int64(6), 2)" in render(replace(LOOP, body=(stepped,)))
+    assert_refused(replace(LOOP, body=(replace(LOOP.body[0], kind="Parallel", begin=0),)), "int64")
+    assert_refused(program(Store("y", (Cast("float32", ONE),), ONE)), "an index that is none")
+    assert not replace(LOOP, symbols={"size": 4}).is_symbolic(replace(LOOP.body[0], begin=0))  # type: ignore[arg-type]
+
+
+@needs_tilelang
+def test_tilelang_agrees_on_indices_of_int64() -> None:
+    for target in ("tilelang-to-c", "tilelang-arithmetic"):
+        (verdict,) = check(TARGETS[target], LOOP)
+        assert verdict.status is Status.PASS, verdict.message
+    assert first_wrong_pass(LOOP) == "the generator of C"
+
+
+def test_the_minimiser_takes_one_turn_or_int32() -> None:
+    turn = Store("y", (Binary("-", Const(5, "int64"), Const(2, "int64")),), Cast("int32", Const(2, "int64")))
+    assert (turn,) in [one.body for one in statements(LOOP)]
+    small = search(LOOP, lambda one: "-" in render(one))
+    assert "int64" not in render(small)
+    kept = search(LOOP, lambda one: "T.serial(T.int64" in render(one))
+    assert len(render(kept).splitlines()) == 5
+
+
+def test_some_indices_are_of_int64() -> None:
+    many = [one for seed in range(20) for one in drawn(programs(CPU), 10, seed)]
+    assert sum(any(buffer.scope == "index" for buffer in one.buffers) for one in many) > len(many) / 20
+    at = [(one, place) for one in many for node in walk(one) for place in getattr(node, "at", ())]
+    assert sum(grammar.dtype_of(place, one) == "int64" for one, place in at) > len(at) / 100

@@ -156,8 +156,8 @@ def test_a_program_is_the_same_after_its_json() -> None:
 def test_json_that_is_no_program_says_what_is_wrong() -> None:
     with pytest.raises(CaseError, match="version"):
         Program.from_json(PROGRAM.json.replace('"version":1', '"version":2'))
-    with pytest.raises(CaseError, match="while"):
-        Program.from_json(PROGRAM.json.replace('"type":"for"', '"type":"while"'))
+    with pytest.raises(CaseError, match="until"):
+        Program.from_json(PROGRAM.json.replace('"type":"for"', '"type":"until"'))
     for old, new in (
         ('"name":"v"', '"name":"os.system(1)"'),
         ('"dtype":"float32"', '"dtype":"void"'),

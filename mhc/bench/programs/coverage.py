@@ -232,7 +232,7 @@ _RULES: Mapping[str, _Rule] = MappingProxyType(
             one.startswith("loop ") and not has.tiles and one.split()[1] not in has.loops
         ),
         "its release compiles no such buffer": lambda one, has: (
-            one.startswith("scope ") and one.split()[1] not in (*has.scopes, "global", "let", "value", "fragment")
+            one.startswith("scope ") and one.split()[1] not in (*has.scopes, *grammar.SCALARS, "global", "fragment")
         ),
         "its release compiles no copy": lambda one, has: (
             not has.copies and not has.tiles and one.startswith(("node Copy", "copy "))
