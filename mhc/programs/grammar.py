@@ -239,7 +239,7 @@ class Buffer(_Node, frozen=True):
     """
 
     name: Name
-    shape: Annotated[tuple[Extent, ...], Meta(min_length=1, max_length=6)]
+    shape: Annotated[tuple[Extent, ...], Meta(min_length=1, max_length=7)]
     dtype: Dtype
     scope: Literal["global", "local", "shared", "fragment", "var", "let", "value", "index"] = "global"
     least: int = 0

@@ -71,7 +71,7 @@ class Corners(Expressions):
     def _scaled(self, dtype: str) -> Drawn:
         """Draw a multiple, with a rest or without, divided by a divisor or a multiple of its factor."""
         _, most = range_of(dtype)
-        large = [(1 << 33) + 2] * 9 if bits_of(dtype) == 64 else []  # whose multiples 32 bits do not hold
+        large = [(1 << 33) + 2] * 30 if bits_of(dtype) == 64 else []  # whose multiples 32 bits do not hold
         by = self.pick(4, 2, 3, 6, 8, 12, *large)
         divisor = self.pick(by, by, by * 2, by * 3, *([by // 2] if by % 2 == 0 else []))
         if divisor > most:

@@ -41,6 +41,8 @@ _REWORKED = (
 """Statements that set and read elements of one buffer, one after the other."""
 _AROUND = ("always", "or else", "always", "or else", "nested", "nested or else", "guarded", "guarded")
 """What is around a store that a loop repeats."""
+_ONE = ((1,), (1,), (1,), (2,), (3,))
+"""Grids of one axis."""
 _LETTERS = "ijklmnpqrstu"
 _SMALL = 100  # floats hold these integers, and sums of a few
 
@@ -93,6 +95,7 @@ class _Builder:
         self._used = 0
         self._deepest = _DEPTH
         self._marks: tuple[int, ...] = ()
+        self._has_scalars = "var" in features.scopes
         self._last = ""  # the name that an element was bound to
         self._extents: list[int] = []
         self._threads: int = self._pick(*features.threads)
@@ -147,6 +150,8 @@ class _Builder:
     def _shape(self) -> tuple[int, ...]:
         if self._pick(1, 1, 2) == 1:
             return (self._pick(*_SIZES),)
+        if not self._expressions.integer(0, 5):
+            return tuple(self._pick(2, 1, 3, 4, 5) for _ in range(self._pick(3, 3, 4)))
         return self._pick(*_SIZES[:10]), self._pick(*_SIZES[:10])
 
     def _input(self, name: str) -> None:
@@ -175,7 +180,7 @@ class _Builder:
         return max(low, least), min(high, most)
 
     def _grid(self) -> tuple[int, ...]:
-        grid = self._pick((1,), (1,), (1,), (2,), (3,), (2, 3))
+        grid = self._pick(*_ONE, *_ONE, *_ONE, (2, 3), (2, 3), (2, 3, 2))
         for axis, blocks in enumerate(grid):
             if grid != (1,):
                 self._scope.variables[block_name(axis)] = (0, blocks - 1)
@@ -280,13 +285,13 @@ class _Builder:
         loops = [self._stepped(size, self._begin(kind), kind) for kind, size in zip(kinds, rest, strict=True)]
         at = [self._own(one, plain=plain) for one in loops]
         again: tuple[Assign, ...] = ()
-        if kinds[0] in _PLAINLY and self._pick(*[False] * 9, True):
+        if kinds[0] in _PLAINLY and self._pick(*[False] * 14, True):
             loops[0], again, at[0] = self._in_int64(loops[0], at[0])
         readable = self._scope.buffers
         if "Parallel" in kinds:  # a local buffer belongs to one thread
             self._scope.buffers = {name: one for name, one in readable.items() if one[0].scope != "local"}
         bound: tuple[Statement, ...] = self._bind(buffer.dtype)
-        if not bound and all(kind in _PLAINLY for kind in kinds) and self._pick(*[False] * 7, True):
+        if not bound and self._has_scalars and all(kind in _PLAINLY for kind in kinds) and self._pick(*[False] * 14, True):
             bound = self._counting()
         drawn = self._value(buffer.dtype)
         body: tuple[Statement, ...] = (Store(buffer.name, (*prefix, *at), drawn.node),)
@@ -327,7 +332,7 @@ class _Builder:
             dtype: of what follows.
         """
         bound: list[Assign] = []
-        for _ in range(self._pick(0, 0, 0, 0, 0, 0, 0, 1, 1, 2)):
+        for _ in range(self._pick(*[0] * 15, 1, 1, 2)):
             of = self._pick(dtype, "int32", "bool")
             drawn = self._value(of)
             named = isinstance(drawn.node, Var) and drawn.node.name[0] != "v"  # which binds nothing
@@ -488,7 +493,10 @@ class _Builder:
         self._marks = tuple(self._expressions.integer(low, min(high, low + _SMALL)) for _ in range(2))
         statements: list[Statement] = []
         for how in (*self._pick(*_REWORKED), *self._pick((), *_REWORKED)):
-            statements += self._turned(buffer, focus) if how == "while" else [self._rework(buffer, focus, how)]
+            if how == "while" and self._has_scalars:
+                statements += self._turned(buffer, focus)
+            else:
+                statements.append(self._rework(buffer, focus, "loop" if how == "while" else how))
         return statements
 
     def _turned(self, buffer: Buffer, focus: tuple[Expr, ...]) -> tuple[Statement, ...]:
@@ -565,7 +573,7 @@ class _Builder:
         kinds = ["set", "move", "set", "move", "branch"]
         if how == "swap":
             one, two = self._pick(places[:2], places[1::-1])
-            name = self._scalar(buffer.dtype, self._pick("var", "let"))
+            name = self._scalar(buffer.dtype, self._pick("var", "let") if self._has_scalars else "let")
             new = self._pick(grammar.Load(buffer.name, two), self._mark(buffer.dtype))
             kept = Assign(name, grammar.Load(buffer.name, one)), Store(buffer.name, one, new)
             body = [*kept, Store(buffer.name, self._pick(two, self._place(buffer, focus)), Var(name))]

@@ -62,7 +62,7 @@ def test_only_what_a_target_has_is_drawn() -> None:
     few = Features(dtypes=("int32", "uint8"), loops=("serial",), scopes=("local",), copies=False)
     for program in drawn(60, few):
         seen = features(program)
-        assert not {"node: copy", "node: assign", "loop: unroll", "dtype: float32"} & seen
+        assert not {"node: copy", "scope: var", "loop: unroll", "dtype: float32"} & seen
 
 
 def test_programs_for_a_gpu_reach_the_tile_operations_and_more_than_one_thread() -> None:

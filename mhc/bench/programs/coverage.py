@@ -192,10 +192,10 @@ def _singles() -> dict[str, tuple[str, ...]]:
         "loops": (*(f"loop {one}" for one in loops), *(f"stages {one}" for one in range(4))),
         "buffers": (
             *(f"scope {one}" for one in ("global", "local", *grammar.SCALARS, "shared", "fragment")),
-            *(f"axes {one}" for one in (1, 2, 3)),
+            *(f"axes {one}" for one in range(1, 8)),
         ),
         "dtypes": (*(f"buffer {one}" for one in grammar.DTYPES), *(f"constant {one}" for one in grammar.DTYPES)),
-        "grid": ("one block", "blocks along 1 axes", "blocks along 2 axes", "one thread", "several threads"),
+        "grid": ("one block", *(f"blocks along {one} axes" for one in (1, 2, 3)), "one thread", "several threads"),
         "sizes": ("a symbolic size",),
         "operations": tuple(f"operation {one}" for one in operations),
         "copies and fills": (

@@ -125,7 +125,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         name="our text lets a loop begin at 0",
         place=f"{_TEXT}._loop",
-        old='f"{node.begin}, {node.begin + node.extent}" if node.begin else f"{node.extent}"',
+        old='f"{begin}, {last}" if node.begin else last',
         new='f"{node.extent}"',
     ),
     Fault(
