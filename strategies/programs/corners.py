@@ -10,7 +10,7 @@ from mhc.strategies.programs.indices import Drawn
 
 _WIDE = ("int32", "uint32", "int64")
 _SHAPES = ("scaled", "narrowed", "masked", "ladder")
-_MORE = ("clamped", "widened", "widened", "floored", "narrowed")
+_MORE = ("clamped", "widened", "widened", "floored", "narrowed", "chosen")
 _SUMS = ("factored", "parts")
 
 
@@ -39,6 +39,8 @@ class Corners(Expressions):
                     return self._widened(dtype)
                 case "floored":
                     return self._floored(dtype)
+                case "chosen":
+                    return self._chosen(dtype)
                 case "factored":
                     return self._factored(dtype)
                 case "parts":
@@ -169,6 +171,23 @@ class Corners(Expressions):
             moved = self._moved(a, narrow, end=end) if self.pick(False, False, True) else large
             sides.append(self._converted(moved, wide))
         made = self._made(op, sides[0], sides[1], wide)
+        if wide == dtype:
+            return made
+        by = self.pick(31, 16, 33)
+        return self._converted(Drawn(Binary(">>", made.node, Const(by, wide)), made.low >> by, made.high >> by), dtype)
+
+    def _chosen(self, dtype: str) -> Drawn:
+        """Draw a choice between a value that 32 bits do not hold and one of 32 bits that is cast."""
+        wide = dtype if bits_of(dtype) == 64 else "int64"
+        a, b = self._read(wide), self._converted(self._read(self.pick("int32", "uint32")), wide)
+        if isinstance(a.node, Const):
+            a = self._converted(self._read("int32"), wide)
+        if a.within(0, 1 << 40):
+            a = self._made("+", a, self._number(1 << self.pick(33, 32, 40), wide), wide)
+        sides = self.pick((a, b), (b, a))
+        made = Drawn(
+            Select(self.condition(self.pick(0, 1)), sides[0].node, sides[1].node), min(a.low, b.low), max(a.high, b.high)
+        )
         if wide == dtype:
             return made
         by = self.pick(31, 16, 33)

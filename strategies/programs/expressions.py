@@ -57,7 +57,11 @@ class Expressions(Indices):
         named = [name for name, (of, _, _) in self._scope.scalars.items() if of == "bool"]
         if named and self.pick(False, True):
             return Var(self.pick(*named))
-        how = self.pick("compare", "compare", "and", "or", "not", "cast", "guarded") if depth > 0 else "compare"
+        how = (
+            self.pick("compare", "compare", "and", "or", "not", "cast", "guarded", "bools", "bools")
+            if depth > 0
+            else "compare"
+        )
         match how:
             case "guarded" if (divides := self.divisor()) is not None:
                 return Binary("and", Binary("!=", divides[0], Const(0, divides[1])), self.divides(*divides))
@@ -65,6 +69,8 @@ class Expressions(Indices):
                 return Cast(
                     "bool", self.value(self.pick(*(one for one in self._scope.dtypes if one != "bool")), depth - 1).node
                 )
+            case "bools":
+                return self._bools(depth)
             case "and" | "or":
                 return Binary(how, self.condition(depth - 1), self.condition(depth - 1))
             case "not":
@@ -76,6 +82,19 @@ class Expressions(Indices):
         readable = [one.dtype for one, _, _ in self._scope.buffers.values() if one.dtype != "bool"]
         dtype = self.pick(*(readable or ["int32"]))
         return Binary(op, self.value(dtype, max(0, depth - 1)).node, self.value(dtype, 0).node)
+
+    def _bools(self, depth: int) -> Expr:
+        """Draw a comparison of two bools, a choice between them, or one that is loaded."""
+        names = [name for name, (one, _, _) in self._scope.buffers.items() if one.dtype == "bool"]
+        loaded = [self._element(self.pick(*names)).node for _ in range(2)] if names else []
+        a: Expr = self.pick(*loaded, self.condition(depth - 1))
+        b: Expr = self.pick(*loaded[1:], self.condition(0))
+        match self.pick("compare", "compare", "select", "loaded"):
+            case "select":
+                return Select(self.condition(depth - 1), a, b)
+            case "loaded":
+                return a
+        return Binary(self.pick(*grammar.COMPARISONS), a, b)
 
     def test(self, depth: int) -> Expr:
         """Draw what an `if` tests: a condition, or rarely an integer, which holds where it is not 0."""

@@ -242,3 +242,20 @@ def test_temporary_buffers_that_live_at_once_are_often_alike() -> None:
 def test_the_simplest_program_is_small() -> None:
     small = find(programs(CPU), lambda _: True, settings=quiet(50))
     assert len(list(walk(small))) <= 6
+
+
+def chosen(one: object) -> bool:
+    """Return whether a value is chosen of one that 32 bits do not hold and one of 32 bits that is cast."""
+    sides = (one.a, one.b) if isinstance(one, Select) else ()
+    return any(past_sum(a) and isinstance(b, Cast) for a, b in itertools.permutations(sides, 2))
+
+
+def past_sum(one: object) -> bool:
+    return isinstance(one, Binary) and one.op == "+" and isinstance(one.b, Const) and one.b.value >= 1 << 32
+
+
+def test_bools_are_compared_and_numbers_of_64_bits_chosen_beside_those_of_32() -> None:
+    found = [(program, node) for program in drawn(400) for node in walk(program)]
+    compared = [(program, node.a) for program, node in found if isinstance(node, Binary) and node.op in grammar.COMPARISONS]
+    assert sum(grammar.dtype_of(one, program) == "bool" for program, one in compared) > 5
+    assert sum(chosen(node) for _, node in found) > 1
