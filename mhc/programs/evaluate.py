@@ -42,13 +42,21 @@ def inputs_of(program: Program) -> dict[str, np.ndarray[Any, Any]]:
 
 
 def passed_of(program: Program) -> dict[str, int | float]:
-    """Return what the caller passes by value, by name: sizes that are symbols, and scalars, by the seed."""
+    """Return what the caller passes by value, by name: sizes that are symbols, and scalars, by the seed.
+
+    The front end gives one that is bound to a name that name, also where it folds the value to it, as in `b = n0 + 0`.
+    """
     found: dict[str, int | float] = dict(program.symbols)
     for number, one in enumerate(program.buffers):
         if one.scope == "value":
             rng = np.random.default_rng([program.seed, number, 1])
             drawn = int(rng.integers(one.least, one.most, endpoint=True, dtype=np.int64))
             found[one.name] = float(drawn) if one.dtype in grammar.FLOATS else drawn
+    for node in grammar.walk(program) if found else ():
+        if isinstance(node, grammar.Assign) and node.name not in found:
+            read = {one.name for one in grammar.walk(node.value) if isinstance(one, grammar.Var)}
+            if len(read) == 1 and read <= found.keys():
+                found[node.name] = found[read.pop()]
     return found
 
 
@@ -183,6 +191,8 @@ class Machine:
                     (then if condition(memory) else otherwise)(memory)
 
                 return branch
+            case grammar.Assume():
+                return self._assume(node)
             case grammar.AtomicAdd():
                 return self._atomic_add(node)
             case grammar.Copy():
@@ -246,6 +256,17 @@ class Machine:
                 body(memory)
             if parallel:
                 order.leave()
+
+        return run
+
+    def _assume(self, node: grammar.Assume) -> _Run:
+        condition = self._condition(node.condition)
+        if not any(isinstance(one, _READS) for one in grammar.walk(node.condition)):
+            raise Invalid("an assumption that is constant")
+
+        def run(memory: _Env) -> None:
+            if not condition(memory):
+                raise Invalid("an assumption that does not hold")
 
         return run
 

@@ -151,6 +151,12 @@ class If(_Node, frozen=True, tag="if"):
     otherwise: tuple["Statement", ...] = ()
 
 
+class Assume(_Node, frozen=True, tag="assume"):
+    """`T.assume`: say that a condition holds, which it must; it computes nothing."""
+
+    condition: "Expr"
+
+
 class Copy(_Node, frozen=True, tag="copy"):
     """`T.copy` of a part of a buffer to a part of another, from which its dtype may differ.
 
@@ -220,11 +226,11 @@ class AtomicAdd(_Node, frozen=True, tag="atomic"):
 Expr = Const | Var | Load | Binary | Unary | Cast | Bits | Select
 Tile = Copy | Fill | Reduce | Scan | Gemm
 """Operations of all threads of a block together."""
-Statement = For | While | Store | Assign | If | Copy | Fill | Reduce | Scan | Gemm | AtomicAdd
+Statement = For | While | Store | Assign | If | Assume | Copy | Fill | Reduce | Scan | Gemm | AtomicAdd
 Node = Expr | Statement
 EXPRESSIONS = (Const, Var, Load, Binary, Unary, Cast, Bits, Select)
 TILES = (Copy, Fill, Reduce, Scan, Gemm)
-NODES = (*EXPRESSIONS, For, While, Store, Assign, If, *TILES, AtomicAdd)
+NODES = (*EXPRESSIONS, For, While, Store, Assign, If, Assume, *TILES, AtomicAdd)
 
 
 class Buffer(_Node, frozen=True):
@@ -357,6 +363,8 @@ def children(node: Node) -> tuple[Node, ...]:
             return tuple(one for one in (*node.source_at, *node.target_at) if not isinstance(one, int))
         case Assign():
             return (node.value,)
+        case Assume():
+            return (node.condition,)
         case If():
             return node.condition, *node.then, *node.otherwise
     return ()

@@ -134,6 +134,8 @@ class _Text:
             case grammar.If():
                 lines = [f"if ({self.expression(node.condition)}) {{", *_indented(self.block(node.then))]
                 return [*lines, "} else {", *_indented(self.block(node.otherwise)), "}"]
+            case grammar.Assume():
+                return [f'check({self.expression(node.condition)}, "an assumption that does not hold");']
             case grammar.AtomicAdd():
                 at, dtype = self._element(node.buffer, node.at), self._buffer(node.buffer).dtype
                 return [f"{at} = {_binary('+', dtype, at, self.expression(node.value))};"]

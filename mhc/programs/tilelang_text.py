@@ -93,6 +93,8 @@ class _Text:
                 if node.otherwise:
                     lines += [f"{space}else:", *self.block(node.otherwise, depth + 1)]
                 return lines
+            case grammar.Assume():
+                return [f"{space}T.assume({self.expression(node.condition)})"]
             case grammar.AtomicAdd():
                 return [f"{space}T.atomic_add({node.buffer}[{self._list(node.at)}], {self.expression(node.value)})"]
         return [f"{space}T.{self._tile(node)}"]

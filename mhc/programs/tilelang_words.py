@@ -28,6 +28,8 @@ def signature(program: Program) -> str:
                 found.add("a step")
             case grammar.While():
                 found.add("while")
+            case grammar.Assume():
+                found.add("T.assume")
             case grammar.If():
                 found.add("if")
             case grammar.Copy():

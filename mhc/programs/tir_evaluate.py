@@ -79,7 +79,7 @@ def _statement(node: Node) -> _Run:
             value = _expression(node.value)
             bind: _Run = lambda memory: memory.__setitem__(node.var, value(memory))  # noqa: E731
             return _each([bind, _statement(node.body)]) if kind == "LetStmt" else bind
-        case "Evaluate" if type(node.value).__name__ == "Call" and not node.value.op.name.endswith(".ret"):
+        case "Evaluate" if type(node.value).__name__ == "Call" and not node.value.op.name.endswith((".ret", ".assume")):
             raise NotImplementedError(f"a call of {node.value.op.name}")
     if kind == "AttrStmt" and node.attr_key == "thread_extent":
         raise NotImplementedError("threads")

@@ -115,6 +115,7 @@ class _Builder:
         for _ in range(self._pick(0, 0, 0, 1, 2)):
             body += self._temporary()
         body += self._bind(outputs[0].dtype)
+        body += self._assumed(4)
         for output in outputs:
             body += self._fill(output, grid)
         configs: dict[str, bool | int] = {name: True for name in self._features.configs if self._pick(False, False, True)}
@@ -293,6 +294,7 @@ class _Builder:
         bound: tuple[Statement, ...] = self._bind(buffer.dtype)
         if not bound and self._has_scalars and all(kind in _PLAINLY for kind in kinds) and self._pick(*[False] * 14, True):
             bound = self._counting()
+        assumed = self._assumed(2 if bound else 9)
         drawn = self._value(buffer.dtype)
         body: tuple[Statement, ...] = (Store(buffer.name, (*prefix, *at), drawn.node),)
         how = "always" if plain else self._pick(*_AROUND)
@@ -309,7 +311,7 @@ class _Builder:
             body = (If(self._expressions.test(2), body, (Store(buffer.name, (*prefix, *at), other.node),)),)
             low, high = min(drawn.low, other.low), max(drawn.high, other.high)
             drawn = Drawn(drawn.node, low, high, max(drawn.fraction, other.fraction))
-        body = (*again, *bound, *body)
+        body = (*again, *bound, *assumed, *body)
         for loop in reversed(loops):
             body = (replace(loop, body=body),)
         self._scope.variables, self._scope.buffers = before, readable
@@ -345,6 +347,35 @@ class _Builder:
                 self._scope.variables[name] = (drawn.low, drawn.high)
             bound.append(Assign(name, drawn.node))
         return tuple(bound)
+
+    def _assumed(self, rarely: int) -> tuple[grammar.Assume, ...]:
+        """Draw an assumption that holds, of a scalar or an input: where its values lie; mostly none.
+
+        Args:
+            rarely: how much less often one is drawn than none.
+        """
+        written = {one.name for one in self._buffers if one.written or one.scope in {"var", "local", "shared"}}
+        known = [(Var(name), "int32", *ends) for name, ends in self._scope.variables.items() if name not in written]
+        known += [(Var(name), *one) for name, one in self._scope.scalars.items() if name not in written]
+        for one, low, high in self._scope.buffers.values():
+            if one.name not in written:
+                known.append((self._expressions.element(one), one.dtype, low, high))  # type: ignore[arg-type]
+        known = [one for one in known if one[1] in grammar.INTEGERS]
+        if not known or not self._pick(*[False] * rarely, True):
+            return ()
+        node, dtype, low, high = self._pick(*known)
+        least, most = range_of(dtype)
+        options = [
+            grammar.Binary(">=", node, grammar.Const(low, dtype)),
+            grammar.Binary("<=", node, grammar.Const(high, dtype)),
+        ]
+        if high < most:
+            options.append(grammar.Binary("<", node, grammar.Const(high + 1, dtype)))
+        if low > least:
+            options.append(grammar.Binary(">", node, grammar.Const(low - 1, dtype)))
+        first = self._pick(*options)
+        holds = grammar.Binary("and", first, self._pick(*options)) if self._pick(False, False, True) else first
+        return (grammar.Assume(holds),)
 
     def _scalar(self, dtype: str, scope: str) -> str:
         """Return the name of a new scalar."""

@@ -149,6 +149,15 @@ def test_tilelang_is_given_the_value(dtype: str, value: int) -> None:
     assert first_wrong_pass(one).endswith("the generator of C"), "each pass is evaluated with the value"
 
 
+@needs_tilelang
+def test_tilelang_may_give_a_parameter_the_name_that_is_bound_to_it() -> None:
+    one = passed("int32", 3, B)
+    one = replace(one, buffers=(*one.buffers, LET), body=(Assign("b", Binary("*", Var("n0"), ONE)), *one.body))
+    (verdict,) = check(TARGETS["tilelang-to-c"], one)
+    assert verdict.status is Status.PASS, verdict.message
+    assert first_wrong_pass(one) == "the generator of C"
+
+
 def test_a_parameter_is_not_set_and_becomes_a_constant() -> None:
     one = passed("int32", 3, Binary("+", Var("n0"), ONE))
     assert_refused(replace(one, body=(Assign("n0", ZERO), *one.body)), "a parameter")
