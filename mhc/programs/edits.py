@@ -67,7 +67,9 @@ def statements(program: Program) -> Iterator[Program]:
         yield ()
         if isinstance(node, grammar.For):
             for at in dict.fromkeys((*node.indices[:2], *node.indices[-1:])):
-                yield tuple(put(one, {node.var: Const(at, program.index_dtype(node))}) for one in node.body)
+                index: Expr = Const(at, program.index_dtype(node))
+                index = index if node.first is None else grammar.Binary("+", node.first, index)
+                yield tuple(put(one, {node.var: index}) for one in node.body)
         elif isinstance(node, grammar.While):
             yield node.body
             yield (grammar.If(node.condition, node.body),)
@@ -155,7 +157,8 @@ def sizes(program: Program) -> Iterator[Program]:
                 if 0 < extent < node.extent:
                     yield (replace(node, extent=extent),)
             if node.count is not None:
-                yield (replace(node, count=None),)
+                yield (replace(node, count=None, first=None),)
+                yield (replace(node, first=None),)
             if node.begin:
                 yield (replace(node, begin=0),)
             if node.step != 1:

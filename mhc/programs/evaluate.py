@@ -52,10 +52,12 @@ def passed_of(program: Program) -> dict[str, int | float]:
             rng = np.random.default_rng([program.seed, number, 1])
             drawn = int(rng.integers(one.least, one.most, endpoint=True, dtype=np.int64))
             found[one.name] = float(drawn) if one.dtype in grammar.FLOATS else drawn
+    dtypes = {one.name: one.dtype for one in program.buffers}
     for node in grammar.walk(program) if found else ():
         if isinstance(node, grammar.Assign) and node.name not in found:
             read = {one.name for one in grammar.walk(node.value) if isinstance(one, grammar.Var)}
-            if len(read) == 1 and read <= found.keys():
+            dtype = dtypes.get(next(iter(read), ""), "int32")
+            if len(read) == 1 and read <= found.keys() and dtypes.get(node.name) == dtype:
                 found[node.name] = found[read.pop()]
     return found
 
@@ -221,7 +223,7 @@ class Machine:
 
     def _loop(self, node: grammar.For) -> _Run:
         var, indices, order = node.var, node.indices, self.order
-        count = self._count(node)
+        first, count = self._first(node), self._count(node)
         parallel = node.kind in {"Parallel", "vectorized"}
         if node.kind == "Parallel":
             self._loops.append(node)
@@ -246,7 +248,8 @@ class Machine:
         def run(memory: _Env) -> None:
             if parallel:
                 order.enter()
-            for index in indices if count is None else indices[: count(memory)]:
+            number = len(indices) if count is None else count(memory)
+            for index in indices[:number] if first is None else range(begin := first(memory), begin + number):
                 if parallel:
                     order.iterate()
                 memory["#"] += 1
@@ -284,6 +287,14 @@ class Machine:
 
         return run
 
+    def _first(self, node: grammar.For) -> _Run | None:
+        """Return what computes where a loop begins; None where that is known."""
+        if node.first is None:
+            return None
+        if node.count is None or node.begin or self._dtype(node.first) != "int32":
+            raise Invalid("only a loop whose number of iterations is computed has a begin that is computed, in int32")
+        return self.expression(node.first)
+
     def _count(self, node: grammar.For) -> _Run | None:
         """Return what computes how many iterations a loop has; None where that is its extent."""
         if node.count is None:
@@ -294,7 +305,8 @@ class Machine:
         written = {one.name if isinstance(one, grammar.Assign) else one.buffer for one in below if isinstance(one, _WRITES)}
         read = {
             one.name if isinstance(one, grammar.Var) else one.buffer
-            for one in grammar.walk(node.count)
+            for ends in (node.first, node.count)
+            for one in (grammar.walk(ends) if ends is not None else ())
             if isinstance(one, _READS)
         }
         if read & written:

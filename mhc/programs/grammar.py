@@ -101,6 +101,7 @@ class For(_Node, frozen=True, tag="for"):
     Attributes:
         stages: of a loop of kind `Pipelined`.
         count: how many iterations a serial loop has, from 0 to `extent`; None: `extent`.
+        first: where a serial loop begins that has no `begin`, and which has a `count`.
         step: not 0; other than 1 in serial and unrolled loops only. rest: so much the written end falls short of
             `begin + extent * step`, less than a step.
     """
@@ -114,6 +115,7 @@ class For(_Node, frozen=True, tag="for"):
     count: "Expr | None" = None
     step: Annotated[int, Meta(ge=-8, le=8)] = 1
     rest: Annotated[int, Meta(ge=0, le=7)] = 0
+    first: "Expr | None" = None
 
     @property
     def indices(self) -> range:
@@ -354,7 +356,7 @@ def children(node: Node) -> tuple[Node, ...]:
         case Select():
             return node.condition, node.a, node.b
         case For():
-            return node.body if node.count is None else (node.count, *node.body)
+            return (*(one for one in (node.first, node.count) if one is not None), *node.body)
         case While():
             return node.condition, *node.body
         case Store() | AtomicAdd():

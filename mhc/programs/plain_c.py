@@ -78,9 +78,9 @@ def _indented(lines: Sequence[str]) -> list[str]:
     return [f"    {line}" for line in lines]
 
 
-def _loop(name: str, begin: int, extent: int, body: Sequence[str], count: str = "", step: int = 1) -> list[str]:
+def _loop(name: str, begin: str, extent: int, body: Sequence[str], count: str = "", step: int = 1) -> list[str]:
     """Return a loop; `count` computes its number of iterations, once."""
-    first, end = (f", {name}end = {begin} + {count}", f"{name}end") if count else ("", begin + extent * step)
+    first, end = (f", {name}end = {name} + {count}", f"{name}end") if count else ("", f"{begin} + {extent * step}")
     goes_on = f"{name} {'<' if step > 0 else '>'} {end}"
     return [f"for (int32_t {name} = {begin}{first}; {goes_on}; {name} += {step}) {{", *_indented(body), "}"]
 
@@ -121,7 +121,8 @@ class _Text:
                 return _backwards(_name(node.var), node.extent, self.block(node.body), node.begin)
             case grammar.For():
                 count = "" if node.count is None else f"at({self.expression(node.count)}, {node.extent + 1})"
-                return _loop(_name(node.var), node.begin, node.extent, self.block(node.body), count, node.step)
+                begin = str(node.begin) if node.first is None else self.expression(node.first)
+                return _loop(_name(node.var), begin, node.extent, self.block(node.body), count, node.step)
             case grammar.While():
                 turns = f"turns{next(self._loops)}"
                 checked = [f'check(++{turns} <= {TURNS}, "too many turns");', f"if ({turns} > {TURNS}) break;"]
@@ -196,7 +197,7 @@ class _Text:
         before, count, after = self._around(node.source, node.axis)
         place = f"(o * {count} + k) * {after} + i"
         step = [f"all = {_binary('+', dtype, 'all', f'{source}[{place}]')};", f"{target}[{place}] = all;"]
-        line = _backwards("k", count, step) if node.reverse else _loop("k", 0, count, step)
+        line = _backwards("k", count, step) if node.reverse else _loop("k", "0", count, step)
         return _backwards("o", before, _backwards("i", after, [f"{TYPES[dtype]} all = 0;", *line]))
 
     def _around(self, name: str, axis: int) -> tuple[int, int, int]:

@@ -109,7 +109,11 @@ class _Text:
             extents = f"{begin}, {last}, {node.step}"
         if self._program.is_symbolic(node):
             extents = self._program.symbol(node.extent) or extents
-        if node.count is not None:
+        if node.first is not None and node.count is not None:
+            known = isinstance(node.count, grammar.Binary) and (node.count.op, node.count.b) == ("-", node.first)
+            after = node.count.a if known else grammar.Binary("+", node.first, node.count)  # type: ignore[union-attr]
+            extents = f"{self.expression(node.first)}, {self.expression(after)}"
+        elif node.count is not None:
             after = grammar.Binary("+", grammar.Const(node.begin), node.count) if node.begin else node.count
             extents = f"{node.begin}, {self.expression(after)}" if node.begin else self.expression(after)
         names, body = node.var, node.body

@@ -23,7 +23,7 @@ def signature(program: Program) -> str:
             case grammar.For(kind=kind) if kind != "serial":
                 found.add(f"T.{kind}")
             case grammar.For(count=count) if count is not None:
-                found.add("a computed number of iterations")
+                found.add("a computed number of iterations" if node.first is None else "a computed begin")
             case grammar.For(step=step) if step != 1:
                 found.add("a step")
             case grammar.While():
@@ -98,6 +98,7 @@ def features(program: Program) -> frozenset[str]:
     labels |= {f"scope: {one.scope}" for one in program.buffers}
     labels |= {f"loop: {one.kind}" for one in walk(program) if isinstance(one, grammar.For)}
     labels |= {"loop: with a step" for one in walk(program) if isinstance(one, grammar.For) and one.step != 1}
+    labels |= {"loop: from a computed begin" for one in walk(program) if isinstance(one, grammar.For) and one.first}
     labels |= {"symbolic size"} if program.symbols else set()
     labels.add(f"threads: {program.threads}")
     labels.add(f"grid: {len(program.grid)} axes" if program.grid != (1,) else "grid: one block")

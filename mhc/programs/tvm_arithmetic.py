@@ -70,7 +70,8 @@ class Rewritten(Machine):
     def _loop(self, node: grammar.For) -> _Run:
         around = self.ranges
         low, high = min(node.indices), max(node.indices)
-        self.ranges = {**around, node.var: (low, high - low + 1)}
+        if node.first is None:
+            self.ranges = {**around, node.var: (low, high - low + 1)}
         run = super()._loop(node)
         self.ranges = around
         return run

@@ -286,7 +286,7 @@ class _Builder:
         loops = [self._stepped(size, self._begin(kind), kind) for kind, size in zip(kinds, rest, strict=True)]
         at = [self._own(one, plain=plain) for one in loops]
         again: tuple[Assign, ...] = ()
-        if kinds[0] in _PLAINLY and self._pick(*[False] * 14, True):
+        if kinds[0] in _PLAINLY and self._pick(*[False] * 10, True):
             loops[0], again, at[0] = self._in_int64(loops[0], at[0])
         readable = self._scope.buffers
         if "Parallel" in kinds:  # a local buffer belongs to one thread
@@ -659,8 +659,12 @@ class _Builder:
         readable = self._scope.buffers
         self._scope.buffers = {name: one for name, one in readable.items() if name != buffer.name}
         count = self._expressions.index(1 + self._pick(loop.extent, 1), 1)
+        first = self._expressions.index(loop.extent + 1, 1) if not loop.begin and self._pick(False, True) else None
         self._scope.buffers = readable
-        return replace(loop, count=count)
+        if first is None:
+            return replace(loop, count=count)
+        end = self._pick(grammar.Const(loop.extent), grammar.Binary("max", first, count))
+        return replace(loop, first=first, count=grammar.Binary("-", end, first))
 
     def _place(self, buffer: Buffer, focus: tuple[Expr, ...]) -> tuple[Expr, ...]:
         """Draw the indices of an element, often those of one that is met often, or of one in its column."""

@@ -1,18 +1,19 @@
-"""`while` loops: text, meaning, minimiser, and draws."""
+"""`while` loops, and `for` loops whose ends are computed: text, meaning, minimiser, and draws."""
 
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from mhc.fuzz.check.program_check import check
 from mhc.oracles.verdict import Status
 from mhc.programs.arithmetic import Invalid
-from mhc.programs.edits import statements
+from mhc.programs.edits import sizes, statements
 from mhc.programs.evaluate import evaluate, inputs_of
 from mhc.programs.first_wrong_pass import first_wrong_pass
-from mhc.programs.grammar import Assign, Binary, Buffer, Const, If, Load, Program, Statement, Store, Var, While, walk
+from mhc.programs.grammar import Assign, Binary, Buffer, Const, For, If, Load, Program, Statement, Store, Var, While, walk
 from mhc.programs.plain_c import prepare, source_of
 from mhc.programs.targets import TARGETS
 from mhc.programs.tilelang_text import render
@@ -80,3 +81,46 @@ def test_some_programs_have_them_and_they_turn() -> None:
         many = [one for seed in range(20) for one in drawn(programs(features), 10, seed)]
         having = [one for one in many if any(isinstance(node, While) for node in walk(one))]
         assert len(many) / 25 < len(having) < len(many) / 4
+
+
+# --- for loops whose ends are computed
+
+
+I = Var("i")
+FROM = Binary("%", Load("x", (ZERO,)), Const(3))
+RANGE = For("serial", "i", 8, (Store("y", (ZERO,), I),), first=FROM, count=Binary("-", Const(8), FROM))
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no C compiler here")
+def test_a_loop_may_begin_at_what_is_computed(tmp_path: Path) -> None:
+    seen = For(
+        "serial", "i", 8, (NEXT, If(Binary("<", V, Const(2)), (Store("y", (ONE,), I),))), first=FROM, count=RANGE.count
+    )
+    one = program(RANGE, seen)
+    assert "for i in T.serial(x[0] % 3, 8):" in render(one)
+    assert "for i in T.serial(x[0] % 3, x[0] % 3 + 2):" in render(program(replace(RANGE, count=Const(2))))
+    (run,) = prepare([one], [source_of(one)], tmp_path)
+    assert list(evaluate(one)["y"]) == list(run()["y"]) == [7, inputs_of(one)["x"][0] % 3]  # type: ignore[operator]
+    for wrong in (replace(RANGE, count=None), replace(RANGE, begin=1)):
+        with pytest.raises(Invalid, match="a begin that is computed"):
+            evaluate(program(wrong))
+    below = replace(RANGE, first=Var("v"), body=(NEXT,))
+    with pytest.raises(Invalid, match="changes its own"):
+        evaluate(program(below))
+
+
+@needs_tilelang
+def test_tilelang_agrees_on_computed_ends() -> None:
+    for target in ("tilelang-to-c", "tilelang-arithmetic"):
+        (verdict,) = check(TARGETS[target], program(RANGE))
+        assert verdict.status is Status.PASS, verdict.message
+    assert first_wrong_pass(program(RANGE)) == "the generator of C"
+
+
+def test_a_computed_begin_is_drawn_and_left_out() -> None:
+    many = [one for seed in range(30) for one in drawn(programs(CPU), 10, seed)]
+    begins = [node for one in many for node in walk(one) if isinstance(node, For) and node.first is not None]
+    assert len(begins) > 8
+    assert "a computed begin" in signature(program(RANGE))
+    assert program(Store("y", (ZERO,), Binary("+", FROM, ONE))) in list(statements(program(RANGE)))
+    assert program(replace(RANGE, first=None, count=None)) in list(sizes(program(RANGE)))

@@ -117,6 +117,8 @@ def _of(node: Any, program: Program) -> Iterator[str]:
             yield f"loop {node.kind}"
             if node.begin and node.kind != "vectorized":  # a reported bug of all releases, so that none is judged
                 yield f"loop {node.kind} from above 0"
+            if node.first is not None:
+                yield "loop serial from a computed begin"
             if node.step != 1:
                 yield f"loop {node.kind} with a step"
             if node.kind == "Pipelined":
@@ -188,7 +190,12 @@ def _singles() -> dict[str, tuple[str, ...]]:
     loops = ("serial", "unroll", "vectorized", "Parallel", "Pipelined")
     return {
         "nodes": tuple(f"node {one.__name__}" for one in grammar.NODES),
-        "statements": ("if with else", "loop serial from above 0", "loop unroll from above 0"),
+        "statements": (
+            "if with else",
+            "loop serial from above 0",
+            "loop unroll from above 0",
+            "loop serial from a computed begin",
+        ),
         "loops": (*(f"loop {one}" for one in loops), *(f"stages {one}" for one in range(4))),
         "buffers": (
             *(f"scope {one}" for one in ("global", "local", *grammar.SCALARS, "shared", "fragment")),

@@ -153,12 +153,12 @@ FAULTS: tuple[Fault, ...] = (
         "_backwards(_name(node.var), node.extent,",
         "_backwards(_name(node.var), max(1, node.extent - 1),",
     ),
-    _plain("a serial loop begins at 0", "_statement", "node.begin, node.extent", "0, node.extent"),
+    _plain("a serial loop begins at 0", "_statement", "begin, node.extent", '"0", node.extent'),
     _plain(
         "a pipelined loop leaves out its last stage",
         "_statement",
-        "node.begin, node.extent",
-        "node.begin, node.extent - (node.stages > 2)",
+        "begin, node.extent",
+        "begin, node.extent - (node.stages > 2)",
     ),
     _plain(
         "an if without else runs its body",
