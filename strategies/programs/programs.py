@@ -25,6 +25,8 @@ _REWORKED = (
     ("set", "loop", "get"),
     ("loop", "get"),
     ("loop", "loop"),
+    ("loop", "loop", "get"),
+    ("loop", "loop"),
     ("nest",),
     ("branch", "branch"),
     ("loop", "set"),
@@ -115,7 +117,7 @@ class _Builder:
         for _ in range(self._pick(0, 0, 0, 1, 2)):
             body += self._temporary()
         body += self._bind(outputs[0].dtype)
-        body += self._assumed(4)
+        body += self._assumed(11)
         for output in outputs:
             body += self._fill(output, grid)
         configs: dict[str, bool | int] = {name: True for name in self._features.configs if self._pick(False, False, True)}
@@ -294,7 +296,7 @@ class _Builder:
         bound: tuple[Statement, ...] = self._bind(buffer.dtype)
         if not bound and self._has_scalars and all(kind in _PLAINLY for kind in kinds) and self._pick(*[False] * 14, True):
             bound = self._counting()
-        assumed = self._assumed(2 if bound else 9)
+        assumed = self._assumed(5 if bound else 29)
         drawn = self._value(buffer.dtype)
         body: tuple[Statement, ...] = (Store(buffer.name, (*prefix, *at), drawn.node),)
         how = "always" if plain else self._pick(*_AROUND)
@@ -566,7 +568,7 @@ class _Builder:
             return self._sequence(buffer, focus, how)
         extents = [self._pick(3, 2, 4, 5) for _ in range(2 if how == "nest" else 1)]
         if how == "loop":  # often as many iterations as the loop before
-            extents = self._extents = self._pick(self._extents or extents, extents)
+            extents = self._extents = self._pick(*[self._extents or extents] * 3, extents)
         names = [self._variable(0, extent - 1) for extent in extents]
         if how == "nest":
             place: tuple[Expr, ...] = tuple(self._met(names, size) for size in buffer.shape)

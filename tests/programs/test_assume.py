@@ -62,4 +62,4 @@ def test_the_minimiser_leaves_it_out() -> None:
 def test_some_programs_have_one() -> None:
     many = [one for seed in range(20) for one in drawn(programs(CPU), 10, seed)]
     having = [one for one in many if any(isinstance(node, Assume) for node in walk(one))]
-    assert len(many) / 12 < len(having) < len(many) / 2
+    assert len(many) / 20 < len(having) < len(many) / 4
