@@ -28,6 +28,7 @@ _TRACKER = "https://github.com/triton-lang/triton"
 _NO_BFLOAT16 = "https://triton-lang.org/main/programming-guide/chapter-3/debugging.html"
 _MOVES = {"bitcast", "where", *SHAPES} - {"flip"}
 _COMPILED = ("compiled", "cuda")
+_PLACES = ("argmax", "argmin", "reduce")
 _GENERIC = ("reduce", "reduce_or", "xor_sum")
 """Reductions that the interpreter does element by element, with the function that combines two."""
 
@@ -63,9 +64,26 @@ def _sums_too_much(node: Op, operand: Value) -> bool:
     return not all(least <= end * operand.data.size <= most for end in ends)
 
 
+def _is_narrow(operand: Value) -> bool:
+    return operand.dtype != "bool" and bits_of(operand.dtype) < bits_of("int32")
+
+
 def _of_a_part(node: Op, operand: Value) -> bool:
-    narrow = operand.dtype != "bool" and bits_of(operand.dtype) < bits_of("int32")
-    return narrow and node.value < operand.shape[-1]
+    return _is_narrow(operand) and node.value < operand.shape[-1]
+
+
+def _of_length_one(node: Op, operand: Value) -> bool:
+    return _is_narrow(operand) and operand.shape[-1] == 1
+
+
+def _of_a_flattened_block(program: TritonProgram) -> bool:
+    """Return whether the place of an extreme element is looked for in a block that was brought into one axis."""
+    ops = [one for one in walk(program.body) if isinstance(one, Op)]
+    values = seen(program) if any(one.op in _PLACES for one in ops) else {}
+    flat = {
+        one.name for one in ops if one.op in {"reshape", "ravel"} and one.name in values and values[one.name].data.ndim == 1
+    }
+    return any(name in flat for one in ops if one.op in _PLACES for name in one.args)
 
 
 def _keeps_all_axes(node: Op, operand: Value) -> bool:
@@ -193,6 +211,24 @@ KNOWN: tuple[Known, ...] = (
             size=2,
             least=1,
             out="int16",
+        ),
+    ),
+    Known(
+        issue=f"{UNSENT}/triton_topk_dtype",
+        kinds=("cuda", "compiled"),
+        holds=_of("topk", "sort", holds=_of_length_one),
+        example=_example("float16", Op("v4", "full", dtype="float16", shape=(1,)), Op("v2", "sort", ("v4",)), size=1),
+    ),
+    Known(
+        issue=f"{UNSENT}/triton_argmin_of_reshape",
+        kinds=("cuda",),
+        holds=_of_a_flattened_block,
+        example=_example(
+            "int32",
+            Op("v4", "reshape", ("v1",), shape=(2, 2)),
+            Op("v5", "ravel", ("v4",)),
+            Op("v6", "argmin", ("v5",)),
+            Op("v2", "broadcast_to", ("v6",), shape=(4,)),
         ),
     ),
     Known(
