@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from mhc.programs.arithmetic import Invalid
 from mhc.programs.grammar import INTEGERS, UNSIGNED, range_of
-from mhc.programs.triton.evaluate import Machine, inputs_of
+from mhc.programs.triton.evaluate import STEPS, Machine, inputs_of
 from mhc.programs.triton.grammar import (
     FLOATS,
     Atomic,
@@ -419,6 +419,10 @@ class Blocks:
         self._buffers.append(Buffer("r", size, one.dtype, written=True))
         self._restart()
         assert self.add(Store("r", index, atomic.name))
+
+    def is_long(self) -> bool:
+        """Return whether there is room for no more than what is needed to store values."""
+        return self._machine.steps > STEPS // 4
 
     def program(self) -> TritonProgram:
         """Return the program."""

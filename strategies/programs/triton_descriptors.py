@@ -75,10 +75,12 @@ class DescribedBlocks(Blocks):
         unit, extent, count = 128 // bits_of(one.dtype), one.shape[0], math.prod(self.grid) * span
         step = unit if len(one.shape) == 1 else 1
         before = step * self.pick(0, self.integer(0, extent // step - 1))
-        length = max(1, count * extent - before - self.pick(0, self.integer(0, extent - 1)))
+        whole = unit if self.pick(*[True] * 3, False) else 1  # a GPU stores whole parts of 16 bytes
+        part = whole if len(one.shape) == 1 else 1
+        length = max(part, count * extent - before - part * self.pick(0, self.integer(0, (extent - 1) // part)))
         sizes, stride = [length], 0
         if len(one.shape) == 2:
-            sizes.append(one.shape[1] - self.pick(0, self.integer(0, one.shape[1] - 1)))
+            sizes.append(one.shape[1] - whole * self.pick(0, self.integer(0, (one.shape[1] - 1) // whole)))
             stride = unit * (-(-sizes[1] // unit) + self.pick(0, 0, 1))
         size = (length - 1) * max(stride, 1) + (sizes[1] if len(sizes) > 1 else 1)
         self._buffers.append(Buffer(buffer, size, one.dtype, written=True))

@@ -33,6 +33,7 @@ def _programs(draw: Draw, release: str) -> TritonProgram:
     statements = Functions(blocks)
     statements.define()
     for _ in range(blocks.pick(1, 2, 4, 6, 9, 12, 16, 24)):
-        statements.statement(depth=0)
+        if not blocks.is_long():
+            statements.statement(depth=0)
     blocks.outputs()
     return tidy(blocks.program())

@@ -40,7 +40,8 @@ from mhc.programs.triton.values import LARGEST_BLOCK, MEMORY, NUMPY, Array, Desc
 
 POISON = 0x5A
 """The byte of which all elements of an output consist before the program runs."""
-_STEPS = 4000
+STEPS = 4000
+"""A program has no more, in all blocks together."""
 _ITERATIONS = 64
 _FARTHEST = 1 << 20
 """No block of a descriptor begins further away."""
@@ -94,8 +95,9 @@ class Machine:
     """Runs statements in all blocks of a grid, which do not depend on one another.
 
     Attributes:
-        memory: the buffers. blocks: the values that have a name, in each block. seen: the last value of every name, also of
-            those inside of loops and functions, whichever block it was in. dtypes: all that it had. functions: by name.
+        memory: the buffers. blocks: the values that have a name, in each block. steps: how many statements ran.
+        seen: the last value of every name, also of those inside of loops and functions, whichever block it was in.
+        dtypes: all that it had. functions: by name.
         constants: of the function that runs.
     """
 
@@ -113,16 +115,16 @@ class Machine:
         self.functions: dict[str, Function] = {}
         self.constants: dict[str, int] = {}
         self._returned: list[tuple[bool, list[Value]]] | None = None
-        self._steps = 0
+        self.steps = 0
 
     def snapshot(self) -> Any:
         """Return what `restore` needs to undo statements, beside `blocks`."""
         copied = ({name: one.copy() for name, one in all_.items()} for all_ in (self.memory, self._stored, self._owners))
-        return *copied, dict(self._atomics), self._steps
+        return *copied, dict(self._atomics), self.steps
 
     def restore(self, snapshot: Any) -> None:
         """Undo what was run since `snapshot`."""
-        self.memory, self._stored, self._owners, self._atomics, self._steps = snapshot
+        self.memory, self._stored, self._owners, self._atomics, self.steps = snapshot
 
     def updated(self) -> dict[str, tuple[Array, Array]]:
         """Return what the buffers that are updated hold, and which block has which element, by name."""
@@ -140,8 +142,8 @@ class Machine:
 
     def _all(self, body: Sequence[Statement], env: _Env, block: int) -> None:
         for one in body:
-            self._steps += 1
-            require(self._steps <= _STEPS, f"more than {_STEPS} steps")
+            self.steps += 1
+            require(self.steps <= STEPS, f"more than {STEPS} steps")
             self._one(one, env, block)
 
     def _one(self, node: Statement, env: _Env, block: int) -> None:

@@ -12,8 +12,10 @@ from mhc.programs.triton.grammar import (
     SCANS,
     SHAPES,
     Atomic,
+    BlockStore,
     Buffer,
     Carry,
+    Descriptor,
     For,
     Load,
     Op,
@@ -28,6 +30,8 @@ _TRACKER = "https://github.com/triton-lang/triton"
 _NO_BFLOAT16 = "https://triton-lang.org/main/programming-guide/chapter-3/debugging.html"
 _MOVES = {"bitcast", "where", *SHAPES} - {"flip"}
 _COMPILED = ("compiled", "cuda")
+_RESHAPED = ("reshape", "ravel", "interleave", "flip", "sort", "topk")
+"""Operations that end with a `tt.reshape`."""
 _PLACES = ("argmax", "argmin", "reduce")
 _GENERIC = ("reduce", "reduce_or", "xor_sum")
 """Reductions that the interpreter does element by element, with the function that combines two."""
@@ -80,9 +84,7 @@ def _of_a_flattened_block(program: TritonProgram) -> bool:
     """Return whether the place of an extreme element is looked for in a block that was brought into one axis."""
     ops = [one for one in walk(program.body) if isinstance(one, Op)]
     values = seen(program) if any(one.op in _PLACES for one in ops) else {}
-    flat = {
-        one.name for one in ops if one.op in {"reshape", "ravel"} and one.name in values and values[one.name].data.ndim == 1
-    }
+    flat = {one.name for one in ops if one.op in _RESHAPED and one.name in values and values[one.name].data.ndim == 1}
     return any(name in flat for one in ops if one.op in _PLACES for name in one.args)
 
 
@@ -94,6 +96,19 @@ def _reversed_into_an_atomic(program: TritonProgram) -> bool:
     values = {one.value for one in walk(program.body) if isinstance(one, Atomic)}
     scans = (one for one in walk(program.body) if isinstance(one, Op) and one.op in SCANS and one.flag)
     return any(one.name in values for one in scans)
+
+
+def _stores_within_16_bytes(program: TritonProgram) -> bool:
+    """Return whether a block is stored by a descriptor of rows that end within 16 bytes."""
+    nodes = list(walk(program.body))
+    stored = {one.descriptor for one in nodes if isinstance(one, BlockStore)}
+    values = seen(program) if stored else {}
+    for one in nodes:
+        if isinstance(one, Descriptor) and one.name in stored and one.sizes[-1] in values:
+            buffer = program.buffer(one.buffer)
+            if buffer is not None and int(values[one.sizes[-1]].data) * bits_of(buffer.dtype) % 128:
+                return True
+    return False
 
 
 def _unsigned(program: TritonProgram) -> bool:
@@ -229,6 +244,21 @@ KNOWN: tuple[Known, ...] = (
             Op("v5", "ravel", ("v4",)),
             Op("v6", "argmin", ("v5",)),
             Op("v2", "broadcast_to", ("v6",), shape=(4,)),
+        ),
+    ),
+    Known(
+        issue=f"{_TRACKER}/issues/11583",
+        kinds=("cuda",),
+        holds=_stores_within_16_bytes,
+        example=TritonProgram(
+            buffers=(Buffer("y", 7, written=True),),
+            body=(
+                Op("v0", "full", value=7),
+                Op("v1", "full", value=4),
+                Op("v2", "full", shape=(4,), value=1),
+                Descriptor("d", "y", ("v0",), (4,)),
+                BlockStore("d", ("v1",), "v2"),
+            ),
         ),
     ),
     Known(
