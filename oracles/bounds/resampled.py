@@ -35,8 +35,8 @@ class _Window:
     error: Tensor | None = None
 
 
-def _gathered(x: Tensor, windows: Sequence[_Window]) -> tuple[Tensor, Tensor]:
-    """Return the elements under the windows of the last axes [..., *out, K], 0 where none counts, and which count."""
+def _gathered(x: Tensor, windows: Sequence[_Window], empty: float = 0.0) -> tuple[Tensor, Tensor]:
+    """Return the elements under the windows of the last axes [..., *out, K], `empty` where none counts, and which count."""
     rank = len(windows)
 
     def spread(tensor: Tensor, at: int) -> Tensor:
@@ -50,7 +50,7 @@ def _gathered(x: Tensor, windows: Sequence[_Window]) -> tuple[Tensor, Tensor]:
         valid = valid & spread(window.valid, at)
     lead = x.shape[: x.dim() - rank]
     flat = x.reshape(-1, *x.shape[x.dim() - rank :])
-    elements = torch.where(valid, aten.index(flat, [None, *places]), 0.0 if x.is_floating_point() else 0)
+    elements = torch.where(valid, aten.index(flat, [None, *places]), empty if x.is_floating_point() else 0)
     if windows[0].weight is not None:
         elements = elements * _product(x, [(one.weight, one.error) for one in windows], spread)
     out = elements.shape[1 : 1 + rank]
@@ -74,6 +74,12 @@ def _pool_window(size: int, kernel: int, stride: int, padding: int, dilation: in
         number -= 1
     place = torch.arange(number).unsqueeze(-1) * stride - padding + torch.arange(kernel) * dilation
     return _Window(place.clamp(0, size - 1), (place >= 0) & (place < size))
+
+
+def _valid_first(window: _Window) -> _Window:
+    """Return a window whose places that do not count are behind the others, which keep their order."""
+    valid, order = window.valid.sort(dim=-1, descending=True, stable=True)
+    return _Window(window.place.gather(-1, order), valid)
 
 
 def _adaptive_window(size: int, out: int) -> _Window:
@@ -142,10 +148,17 @@ def _adaptive_windows(x: Tensor, output_size: Any, rank: int) -> list[_Window]:
 
 
 def _largest(x: Tensor, windows: Sequence[_Window], return_indices: bool) -> Any:
-    """Return the largest element of each window, the first of equal ones, and its place in the flattened axes."""
+    """Return the largest element of each window, and its place in the flattened axes: as in PyTorch, the first of equal
+    ones, and of several NaNs the last.
+
+    A place that does not count is behind those that do, and so never the first, where all of these are -infinity.
+    """
     windows = _placed(windows, x)
-    elements, valid = _gathered(x, windows)
-    found = torch.where(valid, elements, -math.inf).max(-1)
+    elements, _ = _gathered(x, windows, -math.inf)
+    with no_dispatch():
+        nan = (elements.number.value if isinstance(elements, Carried) else elements.detach()).isnan()
+        earlier = nan & (nan.flip(-1).cumsum(-1).flip(-1) > 1) if bool(nan.any()) else None
+    found = (elements if earlier is None else torch.where(earlier, -math.inf, elements)).max(-1)
     if not return_indices:
         return found.values
     sizes = x.shape[-len(windows) :]
@@ -167,7 +180,7 @@ def _maximum(rank: int, indices: bool = False) -> Callable[..., Any]:
         steps = each(stride, rank) if stride else kernel
         every = zip(x.shape[-rank:], kernel, steps, each(padding, rank), each(dilation, rank), strict=True)
         with no_dispatch():
-            windows = [_pool_window(*one, ceil_mode) for one in every]
+            windows = [_valid_first(_pool_window(*one, ceil_mode)) for one in every]
         return _largest(x, windows, return_indices or indices)
 
     return pool

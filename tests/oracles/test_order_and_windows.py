@@ -436,6 +436,31 @@ def test_the_gradient_of_a_largest_is_open_in_images_with_a_window_in_doubt() ->
     assert float(gradient.error[0].max()) < 1e-6
 
 
+@pytest.mark.parametrize(
+    "largest",
+    [
+        lambda x: functional.max_pool2d(x, 3, 2, 1, return_indices=True),
+        lambda x: functional.max_pool2d(x, (2, 3), 2, 1, (1, 2), ceil_mode=True, return_indices=True),
+        lambda x: functional.adaptive_max_pool2d(x, 3, return_indices=True),
+    ],
+)
+def test_the_largest_of_a_window_is_never_its_padding_nor_any_nan_but_the_last(largest: Function) -> None:
+    """As PyTorch has it, where all elements of a window are -infinity, or several are NaN."""
+    images = torch.full((1, 3, 5, 6), -math.inf)
+    images[:, 1:] = torch.tensor([-math.inf, math.nan, 1.0])[torch.arange(60) ** 3 % 7 % 3].reshape(2, 5, 6)
+    x = images.clone().requires_grad_()
+    values, places = largest(x)
+    upstream = torch.arange(1.0, values.numel() + 1).reshape(values.shape)
+    values.backward(upstream)
+    found = read(largest, [images], {}, [upstream])
+    assert torch.equal(found.outputs[0].value.float().nan_to_num(nan=2.0), values.detach().nan_to_num(nan=2.0))
+    assert torch.equal(found.outputs[1], places)
+    (gradient,) = found.gradients
+    assert gradient is not None
+    assert x.grad is not None
+    assert torch.equal(gradient.value.float(), x.grad)
+
+
 def test_what_is_computed_of_integers_has_the_error_of_its_function() -> None:
     whole = torch.zeros(3)
     quotient = read(lambda x: x + torch.arange(1, 4) / 3, [whole], {}).outputs[0]
