@@ -10,6 +10,11 @@ A rounding is a function of the digits that are rounded. So in every other run e
 power of two or the sign, move alike in one operation: their errors add up. In the other runs they do not: sums of equal
 terms may be taken in different orders, and their errors need not cancel. A tolerance depends on the function and its
 arguments alone.
+
+A mean's error cancels in the sum of squares of what it was made of, less the mean. A kernel that updates both with each
+element, or merges those of parts, has a mean of its own for each, and their errors do not cancel. So where as many elements
+meet a sum as are in it, there are runs in parts, in which each meets one that is rounded by itself. The larger tolerance of
+the two holds.
 """
 
 import itertools
@@ -17,7 +22,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -58,8 +63,60 @@ class SampledNumber(ErrorNumber):
     """Whether equal elements move alike."""
     divisors: ClassVar["Divisors"]
     """What a function divides by, or multiplies infinity by, in all its runs."""
+    in_parts: ClassVar[bool] = False
+    """Whether each of the elements that meet a sum, as many as are in it, meets one that is rounded by itself."""
+    terms = 0
+    """Of a sum, or of its quotient by a number, how many elements were added up; else 0."""
+    still: tuple[Tensor, Tensor] | None = None
+    """In a run in parts, the value before its own moves, and their half-width."""
 
     __slots__ = ()
+
+    def sum(self, dim: int) -> "ErrorNumber":
+        total = super().sum(dim)
+        total.terms = self.shape[dim]  # type: ignore[attr-defined]
+        return total
+
+    def __truediv__(self, other: float) -> "ErrorNumber":
+        quotient: Any = super().__truediv__(other)
+        quotient.terms = self.terms
+        if self.terms and self.still and quotient.still:
+            quotient.still = self.still[0] / other, torch.hypot(self.still[1] / other, quotient.still[1])
+        return quotient  # type: ignore[no-any-return]
+
+    def __neg__(self) -> "ErrorNumber":
+        negative: Any = super().__neg__()
+        if self.terms and self.still:
+            negative.still = -self.still[0], self.still[1]
+        return negative  # type: ignore[no-any-return]
+
+    def mapped(self, move: Callable[[Tensor], Tensor]) -> Self:
+        moved = super().mapped(move)
+        if self.terms:
+            moved.terms = self.terms
+            moved.still = (move(self.still[0]), move(self.still[1])) if self.still else None
+        return moved
+
+    def __add__(self, other: Any) -> "ErrorNumber":
+        term: Any = self._coerce(other)
+        return ErrorNumber.__add__(self._met_by(term), term._met_by(self))
+
+    __radd__ = __add__
+
+    def _met_by(self, other: ErrorNumber) -> "SampledNumber":
+        """Return the number as the elements of another one meet it, to which it is added."""
+        if self.terms < 2:
+            return self
+        shape = torch.broadcast_shapes(self.shape, other.shape)  # type: ignore[no-untyped-call]
+        if shape.numel() != self.terms * self.value.numel():
+            return self
+        self.divisors.sums_met = True
+        if not self.still:
+            return self
+        value, width = (one.expand(shape) for one in self.still)
+        share = _uniform(value, next(self.operations), alike=False)
+        moved = torch.addcmul(value, width, share)
+        return type(self)(moved, self.error.expand(shape), self.dtype, finite=self.finite, errorless=self.errorless)
 
     def divisor(self) -> "SampledNumber":
         return self._not_zero(self.divisors.divide())
@@ -103,14 +160,18 @@ class SampledNumber(ErrorNumber):
         """Return the value moved by at most `scale` times the error, which is the operation's own."""
         value, own = number.value, number.error
         moved = value
+        still = (value, own * scale) if cls.in_parts else None
         if scale:
             share = _uniform(value, next(cls.operations), alike=cls.alike)
             moved = torch.addcmul(value, torch.copysign(own, value), share, value=scale)
         if number.finite or (all_finite(value) and all_finite(own)):
-            return cls(moved, torch.zeros_like(value), number.dtype, finite=True, errorless=number.dtype == torch.float32)
-        moves = own.isfinite() & value.isfinite()
-        error = torch.where(own.isfinite(), 0.0, torch.inf).double()
-        return cls(torch.where(moves, moved, value), error, number.dtype)
+            one = cls(moved, torch.zeros_like(value), number.dtype, finite=True, errorless=number.dtype == torch.float32)
+        else:
+            moves = own.isfinite() & value.isfinite()
+            error = torch.where(own.isfinite(), 0.0, torch.inf).double()
+            one, still = cls(torch.where(moves, moved, value), error, number.dtype), None
+        one.still = still
+        return one
 
     def to(self, dtype: torch.dtype) -> "ErrorNumber":
         number = super().to(dtype)
@@ -124,11 +185,15 @@ class SampledNumber(ErrorNumber):
 
 
 class Divisors:
-    """Numbers that should not be 0, by operation: their sums over runs, and of their squares."""
+    """Numbers that should not be 0, by operation: their sums over runs, and of their squares.
+
+    sums_met: a sum was met by as many elements as are in it.
+    """
 
     def __init__(self) -> None:
         self._sums: dict[tuple[Any, ...], tuple[Tensor, Tensor, int]] = {}
         self.start()
+        self.sums_met = False
 
     def start(self) -> None:
         """Begin a run."""
@@ -241,29 +306,38 @@ def sampled(reader: Reader, composed: Reading) -> tuple[Reading, frozenset[int]]
     """Return `composed` with the sampled tolerance where its own is far above that, and the places of what was changed.
 
     Places count outputs before gradients. Nothing is changed where rounding may decide a comparison: another branch is a
-    jump, which few runs show.
+    jump, which few runs show. Runs in parts do not decide what is changed.
     """
     numbers = [*composed.outputs, *composed.gradients]
     if composed.decided or not any(_wide(one) for one in numbers):
         return composed, frozenset()
     squares: list[Any] = [None] * len(numbers)
-    for at, run in enumerate(_runs(reader, SampledNumber)):
+    divisors = Divisors()
+    for at, run in enumerate(_runs(reader, SampledNumber, divisors)):
         _add(squares, numbers, run)
         if at == 0 and not any(
             _far(one, square) for one, square in zip(numbers, squares, strict=True) if square is not None
         ):
             return composed, frozenset()
-    changed = set()
+    found: dict[int, tuple[Tensor, Tensor]] = {}
     for place, (one, square) in enumerate(zip(numbers, squares, strict=True)):
         if square is None:
             continue
-        tolerance = nan_to_inf(SIGMAS * _variance(one, square / RUNS).sqrt() + _stored(one))
+        tolerance = _tolerance(one, square)
         far = one.value.isfinite() & (one.error > SLACK * tolerance) & ~_too_small(one) & ~_cancelled(one, square)
         if bool(far.any()):
-            numbers[place] = ErrorNumber(one.value, torch.where(far, tolerance, one.error), one.dtype)
-            changed.add(place)
+            found[place] = tolerance, far
+    if found and divisors.sums_met:
+        kind = type("InParts", (SampledNumber,), {"__slots__": (), "in_parts": True})
+        squares = _squares(reader, kind, numbers)
+        for place, (tolerance, far) in found.items():
+            one = numbers[place]
+            found[place] = torch.maximum(tolerance, _tolerance(one, squares[place])).minimum(one.error), far
+    for place, (tolerance, far) in found.items():
+        one = numbers[place]
+        numbers[place] = ErrorNumber(one.value, torch.where(far, tolerance, one.error), one.dtype)
     outputs = len(composed.outputs)
-    return replace(composed, outputs=tuple(numbers[:outputs]), gradients=tuple(numbers[outputs:])), frozenset(changed)
+    return replace(composed, outputs=tuple(numbers[:outputs]), gradients=tuple(numbers[outputs:])), frozenset(found)
 
 
 def sampled_deviations(reader: Reader, composed: Reading, *, truncates: bool) -> list[Tensor | None]:
@@ -272,24 +346,34 @@ def sampled_deviations(reader: Reader, composed: Reading, *, truncates: bool) ->
     truncates: sums may run on units that round toward zero.
     """
     numbers = [*composed.outputs, *composed.gradients]
-    squares: list[Any] = [None] * len(numbers)
     kind = type("Truncating", (SampledDeviationNumber,), {"__slots__": (), "truncates": truncates})
-    for run in _runs(reader, kind):
-        _add(squares, numbers, run)
     return [
         None if square is None else nan_to_inf(_variance(one, square / RUNS).sqrt())
-        for one, square in zip(numbers, squares, strict=True)
+        for one, square in zip(numbers, _squares(reader, kind, numbers), strict=True)
     ]
 
 
-def _runs(reader: Reader, kind: type[SampledNumber]) -> Iterator[Reading]:
+def _tolerance(one: ErrorNumber, square: Tensor) -> Tensor:
+    """Return the sampled tolerance of a number from the sum of squared distances in all runs."""
+    return nan_to_inf(SIGMAS * _variance(one, square / RUNS).sqrt() + _stored(one))
+
+
+def _runs(reader: Reader, kind: type[SampledNumber], divisors: Divisors | None = None) -> Iterator[Reading]:
     """Yield perturbed runs of a function, in every other one of which equal elements move alike, and one unmoved run."""
-    divisors = Divisors()
+    divisors = divisors or Divisors()
     for at in range(RUNS + 1):
         base = kind if at < RUNS else UnmovedNumber
         own = {"operations": itertools.count(at << 32), "alike": at % 2 == 0, "divisors": divisors}
         divisors.start()
         yield reader(type("Run", (base,), {"__slots__": (), **own}))
+
+
+def _squares(reader: Reader, kind: type[SampledNumber], numbers: Sequence[Any]) -> list[Any]:
+    """Return the sums over all runs of the squared distances from `numbers`; None for what is no number."""
+    squares: list[Any] = [None] * len(numbers)
+    for run in _runs(reader, kind):
+        _add(squares, numbers, run)
+    return squares
 
 
 def _add(squares: list[Any], numbers: Sequence[Any], run: Reading) -> None:

@@ -256,6 +256,7 @@ SAMPLED: Mapping[str, tuple[Callable[..., Any], Tensor]] = {
     "equal": (loop, torch.full((3, 3), 0.3, dtype=F64)),
     "one of two": (lambda a: torch.cat([loop(a), a * 1.5]), plain(0.5, -1.0, 2.0, 0.25).reshape(2, 2)),
     "two results": (lambda a: (a * 1.5, loop(a)), plain(0.5, -1.0, 2.0, 0.25).reshape(2, 2)),
+    "far from 0": (lambda a: (a - a.mean(-1, keepdim=True)).square().sum(-1), 1 + 2.0**-10 * plain(0.5, -1.0, 2.0, 0.25)),
     "decided": (lambda a: loop(a) * (loop(a) > loop(a.mT)), plain(0.5, -1.0, 2.0, 0.25).reshape(2, 2)),
     "infinite": (lambda a: loop(a * a * 1e19), plain(1.0, 0.1, 0.01, 7.0).reshape(2, 2)),
 }

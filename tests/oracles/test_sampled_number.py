@@ -52,6 +52,87 @@ def test_an_iteration_whose_composed_bound_is_infinite_has_a_sampled_one() -> No
             assert ratio(results(wrong, [x], upstream)[0], found.outputs[0]) > 1
 
 
+def two_passes(x: Tensor) -> Tensor:
+    return (x - x.mean(-1, keepdim=True)).square().sum(-1) / x.shape[-1]
+
+
+def element_by_element(x: Tensor) -> Tensor:
+    """Welford's variance."""
+    mean = total = torch.zeros(x.shape[:-1])
+    for count, one in enumerate(x.unbind(-1), 1):
+        off = one - mean
+        mean = mean + off / count
+        total = total + off * (one - mean)
+    return total / x.shape[-1]
+
+
+def of_two_parts(x: Tensor) -> Tensor:
+    """Chan's variance."""
+    parts = x.chunk(2, -1)
+    off = parts[0].mean(-1) - parts[1].mean(-1)
+    return (two_passes(parts[0]) + two_passes(parts[1]) + off * off / 2) / 2
+
+
+def over_two_axes(x: Tensor) -> Tensor:
+    v = x.reshape(24, 2, -1)
+    return (v - v.sum((1, 2))[:, None, None] / x.shape[-1]).square().mean((1, 2))
+
+
+@pytest.mark.parametrize("length", [16, 100])
+@pytest.mark.parametrize("variance", [two_passes, over_two_axes, lambda x: torch.var_mean(x, -1, correction=0)[0]])
+def test_a_variance_may_be_made_element_by_element_but_not_of_squares(
+    variance: Callable[[Tensor], Tensor], length: int
+) -> None:
+    """Where the mean is 1,000 deviations away, that is off by 1,000 roundings, and a mean of squares by 1,000,000."""
+    x = 1 + 2.0**-10 * normal(torch.Generator().manual_seed(3), 24, length)
+    found, changed = sampled(partial(read, variance, [x], {}, []), read(variance, [x], {}))
+    assert changed == {0}
+    for right in (two_passes, element_by_element, of_two_parts):
+        assert ratio(right(x), found.outputs[0]) < 0.5
+    assert ratio(x.square().mean(-1) - x.mean(-1).square(), found.outputs[0]) > 10
+    assert float((found.outputs[0].error / found.outputs[0].value).median()) < 50 * 2**10 * 2**-24
+
+
+def test_no_sampled_tolerance_is_above_the_composed_bound() -> None:
+    x = 1 + 2.0**-10 * normal(torch.Generator().manual_seed(3), 24, 3)
+    composed = read(two_passes, [x], {})
+    found, changed = sampled(partial(read, two_passes, [x], {}, []), composed)
+    assert changed == {0}
+    assert bool((found.outputs[0].error <= composed.outputs[0].error).all())
+
+
+@pytest.mark.parametrize(
+    ("function", "runs"),
+    [(two_passes, 26), (sinkhorn, 13), (lambda x: sinkhorn(x) - sinkhorn(x)[0].sum(), 13)],
+)
+def test_runs_are_made_in_parts_where_as_many_elements_meet_a_sum_as_are_in_it(
+    function: Callable[[Tensor], Tensor], runs: int
+) -> None:
+    x = 1 + 2.0**-10 * normal(torch.Generator().manual_seed(3), 3, 2, 4, 4)
+    kinds: list[Any] = []
+
+    def reader(kind: type[ErrorNumber]) -> Reading:
+        kinds.append(kind)
+        return read(function, [x], {}, [], kind)
+
+    assert sampled(reader, read(function, [x], {}))[1]
+    assert [kind.in_parts for kind in kinds] == [False] * 13 + ([True] * 12 + [False]) * (runs > 13)
+
+
+def test_in_a_run_in_parts_each_element_meets_a_mean_that_is_rounded_by_itself() -> None:
+    kind = kind_of()
+    kind.in_parts = True
+    row = kind.exact(spread(3000).reshape(1, -1), F32)
+    mean = row.mean(-1)
+    for off in (row - mean.unsqueeze(-1), -(mean.reshape(1, 1) - row)):
+        moved = (off.value - (row.value - row.value.mean())) / row.value.mean() / U
+        assert float(moved.std()) == pytest.approx(3000**0.5, rel=0.05)
+        assert abs(float(moved.mean())) < 0.1 * 3000**0.5
+    one = (mean - 1.0).value - (row.value.mean() - 1.0)
+    assert float(one.abs()) > 0
+    assert one.shape == (1,)
+
+
 def test_a_sampled_tolerance_is_the_same_each_time_whatever_the_generator() -> None:
     x, upstream = torch.randn(2, 4, 4), torch.ones(2, 4, 4)
     composed = read(sinkhorn, [x], {}, [upstream])
