@@ -160,7 +160,6 @@ class SampledNumber(ErrorNumber):
         """Return the value moved by at most `scale` times the error, which is the operation's own."""
         value, own = number.value, number.error
         moved = value
-        still = (value, own * scale) if cls.in_parts else None
         if scale:
             share = _uniform(value, next(cls.operations), alike=cls.alike)
             moved = torch.addcmul(value, torch.copysign(own, value), share, value=scale)
@@ -169,8 +168,9 @@ class SampledNumber(ErrorNumber):
         else:
             moves = own.isfinite() & value.isfinite()
             error = torch.where(own.isfinite(), 0.0, torch.inf).double()
-            one, still = cls(torch.where(moves, moved, value), error, number.dtype), None
-        one.still = still
+            one = cls(torch.where(moves, moved, value), error, number.dtype)
+        if cls.in_parts:
+            one.still = value, torch.where(own.isfinite() & value.isfinite(), own, 0.0) * scale
         return one
 
     def to(self, dtype: torch.dtype) -> "ErrorNumber":

@@ -93,6 +93,14 @@ def test_a_variance_may_be_made_element_by_element_but_not_of_squares(
     assert float((found.outputs[0].error / found.outputs[0].value).median()) < 50 * 2**10 * 2**-24
 
 
+def test_a_variance_beside_one_that_is_not_finite_may_be_made_element_by_element() -> None:
+    x = 1 + 2.0**-10 * normal(torch.Generator().manual_seed(3), 24, 64)
+    x[0, 5] = math.inf
+    number = sampled(partial(read, two_passes, [x], {}, []), read(two_passes, [x], {}))[0].outputs[0]
+    assert ratio(element_by_element(x)[1:], number[1:]) < 0.5
+    assert ratio((x.square().mean(-1) - x.mean(-1).square())[1:], number[1:]) > 10
+
+
 def test_no_sampled_tolerance_is_above_the_composed_bound() -> None:
     x = 1 + 2.0**-10 * normal(torch.Generator().manual_seed(3), 24, 3)
     composed = read(two_passes, [x], {})
