@@ -173,7 +173,7 @@ def test_bad_usage_exits_2(arguments: list[str], message: str) -> None:
 
 @pytest.mark.slow
 def test_a_fault_is_hunted_from_the_command_line(tmp_path: Path) -> None:
-    arguments = ["programs", "--part", "faults", "--only", "a serial loop begins at 0", "--hunted", "40", "--jobs", "1"]
+    arguments = ["programs", "--part", "faults", "--only", "a serial loop begins at 0", "--hunted", "200", "--jobs", "1"]
     done = CliRunner().invoke(main, [*arguments, "--state", str(tmp_path / "state.json")])
     assert done.exit_code == 0, done.output
     assert "**1 of 1 faults are found**" in done.output
