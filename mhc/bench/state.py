@@ -65,16 +65,6 @@ class Results(Generic[Result]):
                     self._write()
                     on_result(item, result)
 
-        if (
-            jobs == 1
-        ):  # without a thread, since work may fork: Python 3.11 may abort what is forked by another than the first
-            for item in self.waiting(items):
-                one(item)
-        else:
-            self._in_threads(one, items, jobs)
-        return [self.done[item.name] for item in items if item.name in self.done]
-
-    def _in_threads(self, one: Callable[[Item], None], items: Iterable[Item], jobs: int) -> None:
         with ThreadPoolExecutor(jobs) as pool:
             try:
                 for future in as_completed([pool.submit(one, item) for item in self.waiting(items)]):
@@ -82,6 +72,7 @@ class Results(Generic[Result]):
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
+        return [self.done[item.name] for item in items if item.name in self.done]
 
     def _write(self) -> None:
         if self._path is not None:
