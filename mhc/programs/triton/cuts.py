@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Container, Iterator
+from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
@@ -25,6 +26,7 @@ from mhc.programs.triton.grammar import (
     Store,
     TritonProgram,
     walk,
+    with_bodies,
 )
 from mhc.programs.triton.values import Value
 
@@ -33,22 +35,24 @@ Body = tuple[Statement, ...]
 
 def seen(program: TritonProgram) -> dict[str, Value]:
     """Return a value of each name, as it is in one of the blocks; none where the program has no meaning."""
-    machine = Machine(program.buffers, program.grid, inputs_of(program))
-    try:
-        machine.run(program.body)
-    except Invalid:
-        return {}
-    return machine.seen
+    machine = _ran(program)
+    return machine.seen if machine else {}
 
 
 def dtypes_seen(program: TritonProgram) -> dict[str, set[str]]:
     """Return the dtypes that each name has; of a function, in all calls."""
+    machine = _ran(program)
+    return machine.dtypes if machine else {}
+
+
+def _ran(program: TritonProgram) -> Machine | None:
+    """Return the machine that ran a program; None where the program has no meaning."""
     machine = Machine(program.buffers, program.grid, inputs_of(program))
     try:
         machine.run(program.body)
     except Invalid:
-        return {}
-    return machine.dtypes
+        return None
+    return machine
 
 
 def cut(program: TritonProgram) -> Iterator[TritonProgram]:
@@ -80,10 +84,9 @@ def _without_stores(body: Body, updated: Container[str]) -> Body:
     kept: list[Statement] = []
     for one in body:
         if isinstance(one, (For, If, Function)):
-            inner = _without_stores(one.body, updated)
-            other = {"otherwise": _without_stores(one.otherwise, updated)} if isinstance(one, If) else {}
-            if inner or isinstance(one, Function) or (isinstance(one, If) and one.results):
-                kept.append(replace(one, body=inner, **other))
+            inner: Any = with_bodies(one, lambda body: _without_stores(body, updated))
+            if inner.body or isinstance(one, Function) or (isinstance(one, If) and one.results):
+                kept.append(inner)
         elif isinstance(one, (Store, Atomic)):
             if one.buffer in updated:
                 kept.append(one)

@@ -359,16 +359,12 @@ def renamed(node: Any, names: Mapping[str, str]) -> Any:
     for several in ("args", "sizes", "offsets", "results"):
         if hasattr(node, several):
             changes[several] = tuple(names.get(one, one) for one in getattr(node, several))
-    if isinstance(node, (For, If, Function)):
-        changes["body"] = tuple(renamed(one, names) for one in node.body)
     if isinstance(node, (For, If)):
         changes["carried"] = tuple(
             replace(one, **{key: names.get(getattr(one, key), getattr(one, key)) for key in ("start", "after", "otherwise")})
             for one in node.carried
         )
-    if isinstance(node, If):
-        changes["otherwise"] = tuple(renamed(one, names) for one in node.otherwise)
-    return replace(node, **changes)
+    return with_bodies(replace(node, **changes), lambda body: tuple(renamed(one, names) for one in body))
 
 
 def _ops(program: TritonProgram) -> list[Op]:
