@@ -23,6 +23,8 @@ from typing import Any
 
 import numpy as np
 
+from mhc.triton_quick import folded
+
 _FIRST = 8
 """Programs of the first group; the next ones have as many as give the largest array `_ELEMENTS`."""
 _ELEMENTS = 1 << 16
@@ -443,25 +445,8 @@ def _values(together: _Together, data: Any, dtype: Any) -> Any:
 
 def _along(together: _Together, combine: Any, tensors: Sequence[Any], axis: int) -> Iterator[list[Any]]:
     """Yield what `combine` has for each position along an axis, of all programs and all other positions at once."""
-    interpreter = together.interpreter
-    data = [np.moveaxis(one, axis, 0) for one in together._spread(*(one.handle.data for one in tensors))]
-    rest, dtypes = data[0].shape[1:], [one.dtype for one in tensors]
-
-    def scalars(values: Sequence[Any]) -> list[Any]:
-        flat = zip(values, dtypes, strict=True)
-        return [interpreter.tl.core.tensor(interpreter.TensorHandle(one.reshape(-1), of.scalar), of) for one, of in flat]
-
-    held = [one[0] for one in data]
-    yield held
-    for at in range(1, len(data[0])):
-        combined = combine.fn(*scalars(held), *scalars([one[at] for one in data]))
-        parts = combined if isinstance(combined, tuple) else (combined,)
-        raw = [one.handle.data if hasattr(one, "handle") else np.asarray([one]) for one in parts]
-        held = [
-            np.broadcast_to(one, (data[0][0].size,)).astype(of.dtype).reshape(rest)
-            for one, of in zip(raw, data, strict=True)
-        ]
-        yield held
+    arrays = together._spread(*(one.handle.data for one in tensors))
+    return folded(together.interpreter, combine, arrays, [one.dtype for one in tensors], axis)
 
 
 def _reductions(together: _Together) -> type:
@@ -478,7 +463,8 @@ def _reductions(together: _Together) -> type:
 
     class Reductions(interpreter.ReduceOps):  # type: ignore[misc, name-defined]
         def apply_impl(self, input: Any) -> Any:
-            rank, axis = len(input[0].shape), 1 if self.axis is None else self.axis + 1
+            rank = len(input[0].shape)
+            axis = 1 if self.axis is None else self.axis % rank + 1
             if self.axis is None:
                 flat = (one.handle.data.reshape(len(one.handle.data), -1) for one in input)
                 input = [_values(together, data, one.dtype) for data, one in zip(flat, input, strict=True)]
@@ -511,7 +497,7 @@ def _scans(together: _Together) -> type:
 
     class Scans(interpreter.ScanOps):  # type: ignore[misc, name-defined]
         def apply_impl(self, input: Any) -> Any:
-            axis = self.axis + 1
+            axis = self.axis % len(input[0].shape) + 1
 
             def turned(data: Any) -> Any:
                 return np.flip(data, axis=axis) if self.reverse else data

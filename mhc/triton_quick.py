@@ -1,5 +1,8 @@
 """Quicker forms of functions of Triton's interpreter, with the same results.
 
+Three differ, where a function of the kernel reduces or scans: along a negative axis the interpreter has wrong values or a
+wrong shape, of several blocks along all axes it fails, and of one it keeps only one axis. Here all are as compiled.
+
 The interpreter runs each operation of a kernel through the functions that check types while a kernel is compiled. They build
 the type of each result anew, and a dictionary of all dtypes for each dtype that they look up, which takes most of a kernel's
 time. The forms here keep what they build, and leave the rest to the original. They are used only for a release of Triton
@@ -10,14 +13,16 @@ stay.
 import functools
 import hashlib
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+
 _READ = frozenset(
     {
-        "19cf977252d590d9df5e69ffb21a53622034bf9396f76528ed8c6d50ade8c7b5",  # Triton 3.6.0
-        "17f19ee5bd240fb2c78dd41353d44029cc6f6cc0f7c1644b75c2f9d5f0dd2c5f",  # 3.7.0 and 3.7.1
+        "4c00ae953d08a60612890d8d6df44215a22ac524a780bf51265082f147455b75",  # Triton 3.6.0
+        "711bc6c24f77aca7aa2da764d81c381519e6f5424e331f7fc0e391c0c18d8c54",  # 3.7.0 and 3.7.1
     }
 )
 """Digests of the sources that were read, by `_digest`."""
@@ -58,6 +63,8 @@ def _forms(interpreter: Any) -> tuple[tuple[Any, str, Callable[..., Any]], ...]:
         (semantic, "binary_op_type_checking_impl", _same_types),
         (semantic, "broadcast_impl_value", _broadcast),
         (semantic, "cast", _cast),
+        (interpreter.ReduceOps, "generic_reduce", _reduced),
+        (interpreter.ScanOps, "generic_scan", _scanned),
     )
     if _digest(interpreter, [getattr(owner, name) for owner, name, _ in forms]) not in _READ:
         return ()
@@ -309,6 +316,93 @@ def _patched_module(interpreter: Any, _: Callable[..., None]) -> Callable[..., N
                 interpreter._patch_attr(owner, name, member, builder, scope)
 
     return patch
+
+
+def folded(interpreter: Any, combine: Any, arrays: Sequence[Any], dtypes: Sequence[Any], axis: int) -> Iterator[list[Any]]:
+    """Yield what a function of scalars makes of arrays up to each position along an axis, of all other positions at once.
+
+    Args:
+        combine: the function, `tl.associative_scan`'s or `tl.reduce`'s. dtypes: Triton's, of the arrays.
+
+    Raises:
+        TypeError: a result has not the dtype of its array, so that the interpreter would convert it, or refuse to.
+    """
+    along = [np.moveaxis(one, axis, 0) for one in arrays]
+
+    def scalars(values: Sequence[Any]) -> list[Any]:
+        flat = zip(values, dtypes, strict=True)
+        return [interpreter.tl.core.tensor(interpreter.TensorHandle(one.reshape(-1), of.scalar), of) for one, of in flat]
+
+    held = [one[0] for one in along]
+    yield held
+    for at in range(1, len(along[0])):
+        combined = combine.fn(*scalars(held), *scalars([one[at] for one in along]))
+        parts = combined if isinstance(combined, tuple) else (combined,)
+        held = [_as_stored(part, one[0]) for part, one in zip(parts, along, strict=True)]
+        yield held
+
+
+@contextmanager
+def _truth_of_one(interpreter: Any) -> Iterator[None]:
+    """Raise TypeError in the block where the truth of several scalars at once is asked: each may have another."""
+    tensor = interpreter.tl.core.tensor
+    original = tensor.__bool__
+
+    def truth(self: Any) -> bool:
+        if self.handle.data.size != 1:
+            raise TypeError("several scalars have no one truth")
+        return bool(original(self))
+
+    tensor.__bool__ = truth
+    try:
+        yield
+    finally:
+        tensor.__bool__ = original
+
+
+def _as_stored(part: Any, like: Any) -> Any:
+    data = part.handle.data if hasattr(part, "handle") else None
+    if data is None or data.dtype != like.dtype:
+        raise TypeError("a result of another dtype")
+    return np.broadcast_to(data, (like.size,)).reshape(like.shape)
+
+
+def _reduced(interpreter: Any, original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the reduction by a function of the kernel, which takes the function once for each position along the axis."""
+
+    def generic_reduce(self: Any, input: Any) -> Any:
+        axis = 0 if self.axis is None else self.axis
+        try:
+            arrays, dtypes = [one.handle.data for one in input], [one.dtype for one in input]
+            arrays = [one.reshape(-1) for one in arrays] if self.axis is None else arrays
+            with _truth_of_one(interpreter):
+                *_, last = folded(interpreter, self.combine_fn, arrays, dtypes, axis)
+        except Exception:  # what the function needs one element at a time for; or its error, which the original raises
+            return original(self, input)
+        if not self.keep_dims:
+            shaped = [one if self.axis is not None else one.item() for one in last]
+        else:
+            ones = (1,) * len(input[0].handle.data.shape)
+            shaped = [one.reshape(ones) if self.axis is None else np.expand_dims(one, axis) for one in last]
+        return [self.to_tensor(one, dtype) for one, dtype in zip(shaped, dtypes, strict=True)]
+
+    return generic_reduce
+
+
+def _scanned(interpreter: Any, original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the scan by a function of the kernel, which takes the function once for each position along the axis."""
+
+    def generic_scan(self: Any, input: Any) -> Any:
+        try:
+            arrays, dtypes = [one.handle.data for one in input], [one.dtype for one in input]
+            with _truth_of_one(interpreter):
+                steps = list(folded(interpreter, self.combine_fn, arrays, dtypes, self.axis))
+        except Exception:  # as of a reduction
+            return original(self, input)
+        stacked = [np.stack(each, axis=self.axis) for each in zip(*steps, strict=True)]
+        return [self.to_tensor(one, dtype) for one, dtype in zip(stacked, dtypes, strict=True)]
+
+    return generic_scan
 
 
 def _splat(semantic: Any, scalar: Any, block: Any) -> Any:
