@@ -108,7 +108,7 @@ def test_far_reaches_begin_small_and_grow_to_what_suits_the_device() -> None:
 
 def test_what_the_user_asks_for_is_drawn_in_every_third_round_at_model_sizes_however_slow() -> None:
     def model_rounds(sizes: SizeBudget) -> list[int]:
-        sizes.learn(1e6)
+        sizes.learn(1e6, compiled=True)
         found: list[int] = []
         while len(found) < 7:
             reach, elements = sizes.next()
@@ -245,6 +245,20 @@ def test_far_cases_do_not_grow_where_the_slowest_one_foretells_a_case_that_takes
     assert far.next(5.9) == 1 << 18
     assert far.next(6.0) == 1 << 20, "a long campaign has the time"
     assert far.next() == 1 << 22, "of so many elements no case was slow"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "stretched", "model"), [(0.01, 13, 18), (0.12, 13, 18), (0.4, 13, 16), (3.0, 13, 14), (30.0, 11, 14)]
+)
+def test_far_cases_begin_smaller_where_usual_ones_foretell_a_slow_one(seconds: float, stretched: int, model: int) -> None:
+    sizes = SizeBudget(1 << 15)
+    for _ in range(3):
+        sizes.learn(seconds)
+    first = dict[Reach, int]()
+    while len(first) < 2:
+        reach, elements = sizes.next()
+        first.setdefault(reach, elements)
+    assert first == {Reach.STRETCHED: 1 << stretched, Reach.MODEL: 1 << model}
 
 
 def test_a_case_may_take_a_tenth_of_the_time_so_far() -> None:

@@ -22,6 +22,9 @@ seen to need 0.5 to 1.6 GB."""
 PER_ELEMENT = 800
 """Bytes of the device's memory that judging a case takes, for each element of `--max-elements`: 540 were seen on the CPU,
 and more than 400 on a GPU."""
+FORESEEN = 16.0
+"""Seconds that the first case of a far reach may be expected to take, if its time grows as the number of elements does. In
+Triton's interpreter it grows slower, up to ten times: at once it computes an operation of many programs."""
 _STRETCHED = {"cpu": 1 << 20, "cuda": 1 << 22}
 _SHARES = {"cpu": {Reach.STRETCHED: 0.2, Reach.MODEL: 0.2}, "cuda": {Reach.STRETCHED: 0.2, Reach.MODEL: 0.25}}
 """Share of an implementation's time, by device. On a GPU a large case costs little more than a small one. What small cases
@@ -59,9 +62,19 @@ class _Growing:
         """Return the running mean of the seconds of a case."""
         return self._quick if self._mean is None else self._mean
 
+    @property
+    def per_element(self) -> float:
+        """Return the seconds of a case for each of the elements that it may have; 0 where no case is known."""
+        return 0.0 if self._mean is None else self._mean / self._now
+
     def learn(self, seconds: float) -> None:
         self._mean = seconds if self._mean is None else _WEIGHT * self._mean + (1 - _WEIGHT) * seconds
         self._slowest = max(self._slowest, seconds)
+
+    def begin(self, per_element: float) -> None:
+        """Begin with fewer elements where these would take more than `FORESEEN` seconds, if no case is known yet."""
+        while self._mean is None and self._now > self._least and self._now * per_element > FORESEEN:
+            self._now = max(self._least, self._now // self._factor)
 
     def next(self, allowed: float = 0.0) -> int:
         """Return the number of elements. allowed: seconds that a case may take, if it is more than `slow`."""
@@ -120,6 +133,7 @@ class SizeBudget:
         reach = max(behind, key=lambda one: behind[one])
         if behind[reach] > 0:
             self._running[reach] += 1
+            self._far[reach].begin(self._usual.per_element)
             elements = self._far[reach].next(PATIENCE * whole)
             self._model_rounds += reach is Reach.MODEL
             if reach is Reach.MODEL and self._asked is not None and self._model_rounds % ASKED_EVERY == 0:
