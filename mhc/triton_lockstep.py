@@ -5,7 +5,7 @@ microseconds, however few elements a block has: a kernel with a program for each
 computed for many programs at once. Every array has one axis more, the first, of as many programs as run together, or of 1
 where all have the same.
 
-Where programs part (an `if` or the bounds of a loop differ among them), what the group has written is undone, and its
+Where programs part (an `if`, or how often a loop runs, differs among them), what the group has written is undone, and its
 parts run one after the other. So it is where anything fails: then its programs run one by one, as in the interpreter.
 
 A GPU promises no order of programs, and this is one that it may take; so is the same from the last program to the first. A
@@ -16,6 +16,7 @@ import functools
 import hashlib
 import inspect
 import math
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import Enum
@@ -87,7 +88,7 @@ def launches(interpreter: Any, order: Order) -> Iterator[Launched]:
     if _digest(interpreter) not in _READ:
         yield Launched()
         return
-    executor, patch = interpreter.GridExecutor, interpreter._patch_lang_tensor
+    executor, patch, patch_lang = interpreter.GridExecutor, interpreter._patch_lang_tensor, interpreter._patch_lang
     call, launched = executor.__call__, Launched()
 
     run = call
@@ -95,6 +96,7 @@ def launches(interpreter: Any, order: Order) -> Iterator[Launched]:
         together = _Together(interpreter, order)
         run = _method(together.launch)
         interpreter._patch_lang_tensor = together.patch_tensor(patch)
+        interpreter._patch_lang = together.patch_range(patch_lang)
 
     def noted(self: Any, *args: Any, **kwargs: Any) -> None:
         run(self, *args, **kwargs)
@@ -108,7 +110,7 @@ def launches(interpreter: Any, order: Order) -> Iterator[Launched]:
         yield launched
     finally:
         executor.__call__ = call
-        interpreter._patch_lang_tensor = patch
+        interpreter._patch_lang_tensor, interpreter._patch_lang = patch, patch_lang
 
 
 @functools.cache
@@ -147,6 +149,7 @@ class _Together:
             *((owner, "materialize_pointers", form) for owner, form in zip(owners, map(_method, pointers), strict=True)),
             (interpreter, "ReduceOps", _reductions(self)),
             (interpreter, "ScanOps", _scans(self)),
+            (interpreter, "range", self._range),  # what `tl.range` calls
         ]
 
     # launches and groups
@@ -245,6 +248,45 @@ class _Together:
 
         return patched
 
+    def patch_range(self, patch: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """Return `_patch_lang` of the interpreter, which also gives the function's module a `range` of its own."""
+
+        def patched(function: Any) -> Any:
+            scope, names = patch(function), function.__globals__
+            if "range" in names:
+                return scope
+            names["range"], restore = self._range, scope.restore
+
+            def restore_all() -> None:
+                del names["range"]
+                restore()
+
+            scope.restore = restore_all
+            return scope
+
+        return patched
+
+    def _range(self, *bounds: Any) -> Any:
+        """Return `range`, of one number for each program where the bounds differ and all loops run equally often."""
+        core = self.interpreter.tl.core
+        given = [one for one in bounds if isinstance(one, core.tensor) and len(one.handle.data) > 1]
+        if not self.count or all((one.handle.data == one.handle.data[0]).all() for one in given):
+            return range(*bounds)
+        dtype = max((one.dtype for one in given), key=lambda one: int(one.primitive_bitwidth))
+        if dtype.name not in {"int32", "int64"}:
+            raise Alone
+        numbers = [one.handle.data if isinstance(one, core.tensor) else np.array([operator.index(one)]) for one in bounds]
+        of_programs = np.broadcast_arrays(np.zeros(self.count), *numbers)[1:]
+        return self._counted([range(*map(int, one)) for one in zip(*of_programs, strict=True)], dtype)
+
+    def _counted(self, loops: Sequence[range], dtype: Any) -> Iterator[Any]:
+        times = [len(one) for one in loops]
+        if min(times) != max(times):
+            raise self._parted(times)
+        kind = self.interpreter._get_np_dtype(dtype)
+        for at in zip(*loops, strict=True):
+            yield self.interpreter.tl.core.tensor(self._handle(np.array(at, dtype=kind), dtype), dtype)
+
     def _truth(self, tensor: Any, alone: Callable[[Any], bool]) -> bool:
         self._asked += 1
         if self._asked > _ASKED and self._order is Order.REVERSED:
@@ -258,12 +300,17 @@ class _Together:
     def _same(self, tensor: Any, dtype: Any = None) -> Any:
         """Return the number that a scalar is in all programs."""
         values = tensor.handle.data.reshape(len(tensor.handle.data), -1)[:, 0].astype(dtype)
-        if (values == values[0]).all():
-            return values[0]
-        if len(values) != self.count:
-            raise Alone
+        if not (values == values[0]).all():
+            if len(values) != self.count:
+                raise Alone
+            raise self._parted(values)
+        return values[0]
+
+    @staticmethod
+    def _parted(values: Any) -> Parted:
+        """Return what parts programs by their values: those with the value of the first one come first."""
         _, first, of_program = np.unique(values, return_index=True, return_inverse=True)
-        raise Parted([np.flatnonzero(of_program == one) for one in np.argsort(first)])
+        return Parted([np.flatnonzero(of_program == one) for one in np.argsort(first)])
 
     def _turned(self, tensor: Any) -> Any:
         core, data = self.interpreter.tl.core, tensor.handle.data

@@ -164,6 +164,16 @@ def loops(x, y):
 
 
 @triton.jit
+def strided(x, y):
+    """Each program takes every third element, the first two one more; their indices are numbers of their own."""
+    row = tl.program_id(0)
+    for at in range(row, 11, tl.num_programs(0)):
+        tl.store(y + at, tl.load(x + at) * 10 + at % 2)
+    for at in tl.range(row, row + 2):
+        tl.atomic_add(y + 11 + at, 1)
+
+
+@triton.jit
 def last_adds_up(x, y):
     """Each program adds its number, and the last one to come copies the sum."""
     row = tl.program_id(0)
@@ -213,6 +223,38 @@ def test_programs_that_part(kernel: Any, ran: Groups, groups: Groups) -> None:
     assert run(Order.TOGETHER) == run(Order.IN_TURN)
     assert groups == ran
     assert run(Order.REVERSED) == run(Order.IN_TURN)
+
+
+def test_loops_that_run_equally_often_run_together(groups: Groups) -> None:
+    x, y = torch.arange(11, dtype=torch.int32), torch.zeros(15, dtype=torch.int32)
+    for order in (Order.IN_TURN, Order.TOGETHER, Order.REVERSED):
+        y.zero_()
+        with prepared(order=order):
+            strided[(3,)](x, y)
+        assert y.tolist() == [*(10 * one + one % 2 for one in range(11)), 1, 2, 2, 1]
+    assert groups == [(2, True), (1, False), (1, False), (2, True)]
+    assert "range" not in strided.fn.__globals__
+
+
+@triton.jit
+def shares(x, y):
+    """A sum of every fourth element in each program, added up without atomic additions."""
+    total = 0.0
+    for at in range(tl.program_id(0), 8, 4):
+        total += tl.load(x + at)
+    tl.store(y, tl.load(y) + total)
+
+
+def test_a_race_behind_a_loop_with_other_bounds_in_each_program_shows() -> None:
+    x = torch.arange(8.0)
+    found = []
+    for order in (Order.IN_TURN, Order.TOGETHER):
+        y = torch.zeros(1)
+        with prepared(order=order):
+            shares[(4,)](x, y)
+        found.append(y.item())
+    assert found[0] == 28
+    assert found[1] != 28
 
 
 def test_what_a_large_group_writes_is_undone_in_halves(groups: Groups, monkeypatch: pytest.MonkeyPatch) -> None:
