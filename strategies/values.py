@@ -43,6 +43,9 @@ Above the largest, products in another order may overflow, which the bound does 
 SPECIAL = (math.nan, math.inf, -math.inf, math.nan, math.inf, -math.inf, math.nan, 1e4, 65504.0, 1e-40, 3e38, -3e38)
 """NaN and infinities in more than half, since the contract defines their propagation."""
 
+FURTHER = (0, 0, 0, 1, 2, 3)
+"""How many special elements a tensor has beside the first, repeated by weight."""
+
 MASKED = "masked"
 """A kind with infinities; it is drawn in place of a special element."""
 assert {*KINDS, MASKED} == set(RECIPE_KINDS)
@@ -77,11 +80,27 @@ def exponents(draw: st.DrawFn) -> int:
 
 @st.composite
 def special_values(draw: st.DrawFn, spec: TensorSpec, shape: tuple[int, ...]) -> tuple[Literal, ...]:
-    """Draw one NaN, infinity or outlier that `spec` may have at an index of `shape`; nothing for an empty tensor."""
+    """Draw NaN, infinities and outliers that `spec` may have at indices of `shape`; nothing for an empty tensor.
+
+    There is one, or in half of all draws there are two to four. A further one is anywhere, or on an axis through the first,
+    as an infinity and a NaN meet in a sum or a maximum.
+    """
     if 0 in shape:
         return ()
-    index = tuple(draw(st.integers(0, size - 1)) for size in shape)
-    return ((index, draw(choice(tuple(value for value in SPECIAL if spec.may_be(value))))),)
+    values = tuple(value for value in SPECIAL if spec.may_be(value))
+    first = draw(_index(shape))
+    found = {first: draw(choice(values))}
+    for _ in range(draw(choice(FURTHER)) if first else 0):
+        index = draw(_index(shape))
+        if draw(st.booleans()):
+            axis = draw(st.integers(0, len(shape) - 1))
+            index = (*first[:axis], index[axis], *first[axis + 1 :])
+        found.setdefault(index, draw(choice(values)))
+    return tuple(found.items())
+
+
+def _index(shape: tuple[int, ...]) -> st.SearchStrategy[Index]:
+    return st.tuples(*(st.integers(0, size - 1) for size in shape))
 
 
 @st.composite
@@ -89,4 +108,4 @@ def one_hot(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[Literal, ...]:
     """Draw one index of `shape` with the value 1, for a tensor of zeros."""
     if 0 in shape:
         return ()
-    return ((tuple(draw(st.integers(0, size - 1)) for size in shape), 1.0),)
+    return ((draw(_index(shape)), 1.0),)

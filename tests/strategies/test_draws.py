@@ -295,18 +295,31 @@ X = TensorSpec("x", ("T", "D"))
 
 def test_special_elements_are_anywhere_in_a_tensor() -> None:
     found = drawn(special_values(X, (2, 3)), 300)
-    assert {len(one) for one in found} == {1}
-    assert {index for ((index, _),) in found} == {(i, j) for i in range(2) for j in range(3)}
-    assert {str(value) for ((_, value),) in found} == {str(one) for one in values.SPECIAL}
+    assert all(len({index for index, _ in one}) == len(one) for one in found)
+    single = [one for one in found if len(one) == 1]
+    assert len(found) / 3 < len(single) < 3 * len(found) / 4
+    assert {index for ((index, _),) in single} == {(i, j) for i in range(2) for j in range(3)}
+    assert {str(value) for ((_, value),) in single} == {str(one) for one in values.SPECIAL}
     hot = drawn(one_hot((2, 3)), 100)
     assert {index for ((index, _),) in hot} == {(i, j) for i in range(2) for j in range(3)} - {(0, 0)}  # the simplest
     assert {value for ((_, value),) in hot} == {1.0}
     decays = drawn(special_values(replace(X, within=(-8.0, 0.0)), (2, 3)), 60)
-    assert {str(value) for ((_, value),) in decays} == {"nan"}
+    assert {str(value) for one in decays for _, value in one} == {"nan"}
     positive = drawn(special_values(replace(X, within=(0.0, math.inf)), (2, 3)), 200)
-    assert {str(value) for ((_, value),) in positive} == {"nan", "inf", "10000.0", "65504.0", "1e-40", "3e+38"}
+    assert {str(value) for one in positive for _, value in one} == {"nan", "inf", "10000.0", "65504.0", "1e-40", "3e+38"}
     for empty in (special_values(X, (2, 0)), one_hot((0,))):
         assert hypothesis.find(empty, lambda _: True, settings=quiet(ROUND)) == ()
+
+
+def test_several_special_elements_are_often_beside_the_first() -> None:
+    shape = (4, 5, 6)
+    found = [one for one in drawn(special_values(replace(X, symbols=("A", "B", "C")), shape), 300) if len(one) > 1]
+    assert {len(one) for one in found} == {2, 3, 4}
+    differing = [sum(a != b for a, b in zip(one[0][0], other, strict=True)) for one in found for other, _ in one[1:]]
+    assert len(differing) / 4 < differing.count(1) < len(differing)
+    assert {at for one in found for other, _ in one[1:] for at in range(3) if one[0][0][at] != other[at]} == {0, 1, 2}
+    assert any({str(value) for _, value in one} == {"inf", "-inf"} for one in found)
+    assert {len(one) for one in drawn(special_values(replace(X, symbols=()), ()), 30)} == {1}
 
 
 def test_cases_vary_in_everything() -> None:
