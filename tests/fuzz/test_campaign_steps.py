@@ -33,7 +33,7 @@ def test_cases_are_handed_out_in_rounds_until_the_budget_is_spent(tmp_path: Path
         (10, 5, 0, None, Reach.USUAL),
     ]
     assert [one.like for one in place.asked] == [OPENING.json, None, None, None]
-    assert [one.max_elements for one in place.asked] == [1 << 13, 1 << 13, 1 << 18, 1 << 11]
+    assert [one.max_elements for one in place.asked] == [1 << 13, 1 << 13, 1 << 16, 1 << 11]
     assert (ran.cases, ran.found) == (25, 0)
     assert ran.store.counts()["mine"]["checked"] == 25
     assert ran.store.counts()["mine"]["drawing"] == 2.0
