@@ -33,6 +33,25 @@ GATES: tuple[Gate, ...] = (
     *sequence.GATES,
 )
 
+RARE: tuple[Gate, ...] = tuple(
+    gate
+    for gates in (sequence.GATES, training.GATES, (exact.GATE,), gradient.GATES, algebra.GATES)
+    for gate in gates
+    if gate.every >= 12
+)
+"""Gates that judge few of the cases. Each also judges one of the first cases, so that a short campaign or test has asked it.
+
+Those come first that any operator may have.
+"""
+SMALL = 3
+"""So many first cases of a round, or of a test, are mostly of one element in each tensor: no rare gate is asked there."""
+
+
+def rare_gate(at: int) -> tuple[Gate, ...]:
+    """Return the rare gate with this number; none where there is no such number, such as -1."""
+    return RARE[at : at + 1] if at >= 0 else ()
+
+
 _OF_THE_FIRST_RUN = frozenset({bound.NAME, nonfinite.NAME})
 _AGAIN = frozenset({exact.NAME, precision.NAME, algebra.NAME, training.NAME, sequence.NAME})
 _ALSO_AGAIN = frozenset(

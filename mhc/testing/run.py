@@ -27,6 +27,7 @@ from mhc.fuzz.worker.process import HarnessError
 from mhc.implementation import Implementation, ImplementationError
 from mhc.loading import relative_spec, spec_of
 from mhc.oracles import bound, refusal
+from mhc.oracles.gates import SMALL
 from mhc.oracles.judge import outcomes
 from mhc.oracles.verdict import Status, Verdict
 from mhc.pytest_plugin import NOT_JUDGED, running
@@ -50,8 +51,8 @@ class _Here:
         self._verdicts: list[Verdict] = []
         self.judged: Any = None
 
-    def start(self, case: Case, depth: Level) -> None:
-        result = check_case(self._implementation, case, self._device, depth)
+    def start(self, case: Case, depth: Level, *, rare_gate: int = -1) -> None:
+        result = check_case(self._implementation, case, self._device, depth, rare=rare_gate)
         self.judged, self._verdicts = result.case, result.verdicts
 
     def finish(self) -> list[Verdict]:
@@ -95,11 +96,11 @@ class Run:
             return WorkerClient(self._spec, self._implementation, self._device, limit=limit)
         return _Here(self._implementation, self._device)
 
-    def _verdicts(self, case: Case, depth: Level) -> tuple[Case, list[Verdict]]:
+    def _verdicts(self, case: Case, depth: Level, rare_gate: int = -1) -> tuple[Case, list[Verdict]]:
         """Return the verdicts, and the case that was judged: without a schedule that was refused."""
         if self._process is None or self._process.retired:
             self._process = self._start(_LIMIT)
-        self._process.start(case, depth)
+        self._process.start(case, depth, rare_gate=rare_gate)
         verdicts = self._process.finish()
         judged = self._process.judged
         return judged if isinstance(judged, Case) and not self._process.retired else case, verdicts
@@ -130,7 +131,8 @@ class Run:
         ended: list[Exception] = []
 
         def one(case: Case) -> None:
-            judged, verdicts = self._verdicts(case, Level.DRAWN)
+            number = became.total()
+            judged, verdicts = self._verdicts(case, Level.DRAWN, max(-1, number - SMALL))
             became[_outcome(verdicts)] += 1
             counts.update(f"{outcome}: {name}" for name, outcome in outcomes(verdicts).items())
             failing = [verdict for verdict in verdicts if verdict.status is Status.FAIL]

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from mhc import Case, Implementation, ImplementationError, Refused, operator
+from mhc.fuzz.check.check import check as check_case
 from mhc.fuzz.findings.finding import read_finding
-from mhc.testing import check
+from mhc.testing import check, run
 
 
 @operator(x="[T, D]", D=(1, 64))
@@ -33,6 +34,18 @@ RIGHT = Implementation(name="by sum", operator=row_mean, function=by_sum)
 
 def test_a_right_kernel_passes() -> None:
     check(RIGHT, cases=20)
+
+
+def test_its_cases_are_judged_by_a_rare_gate_each_behind_the_small_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def judged(*arguments: Any, rare: int, **keywords: Any) -> Any:
+        asked.append(rare)
+        return check_case(*arguments, rare=rare, **keywords)
+
+    monkeypatch.setattr(run, "check_case", judged)
+    check(RIGHT, cases=12)
+    assert asked == [-1, -1, -1, *range(9)]
 
 
 def test_a_wrong_kernel_fails_with_its_smallest_case(tmp_path: Path) -> None:

@@ -17,8 +17,17 @@ from mhc.fuzz.findings.finding import Finding
 from mhc.fuzz.worker.process import HarnessError, WorkerLost
 from mhc.fuzz.worker.protocol import Begun, Checked, Done, Fault, Message, Minimise, Ready, Round
 from mhc.oracles import liveness
+from mhc.oracles.gates import RARE, SMALL
 from mhc.strategies.reach import Reach
 from tests.support.fake_executor import CASE, MINE, WRONG, FakeExecutor, FakeProcess, campaign, healthy
+
+
+def test_the_first_usual_rounds_ask_every_rare_gate_once(tmp_path: Path) -> None:
+    place = FakeExecutor(lambda request: healthy(request, regions=frozenset({"a"}), seconds={"checking": 0.01}))
+    assert campaign(place, tmp_path, Budget(cases=200), seed=7, max_elements=1 << 13).run() == "budget spent"
+    asked = [one.rare_gate + at for one in place.asked if one.rare_gate >= 0 for at in range(max(0, one.count - SMALL))]
+    assert asked[: len(RARE)] == [*range(len(RARE))]
+    assert sum(one.rare_gate >= 0 for one in place.asked) == 3
 
 
 def test_cases_are_handed_out_in_rounds_until_the_budget_is_spent(tmp_path: Path) -> None:
@@ -34,6 +43,7 @@ def test_cases_are_handed_out_in_rounds_until_the_budget_is_spent(tmp_path: Path
     ]
     assert [one.like for one in place.asked] == [OPENING.json, None, None, None]
     assert [one.max_elements for one in place.asked] == [1 << 13, 1 << 13, 1 << 16, 1 << 11]
+    assert [one.rare_gate for one in place.asked] == [0, -1, -1, 7]
     assert (ran.cases, ran.found) == (25, 0)
     assert ran.store.counts()["mine"]["checked"] == 25
     assert ran.store.counts()["mine"]["drawing"] == 2.0

@@ -17,7 +17,7 @@ from mhc.memory import FINITE_FILL, NAN_FILL
 from mhc.operator import STAGES
 from mhc.oracles import refusal
 from mhc.oracles.bound import tolerances
-from mhc.oracles.gates import GATES
+from mhc.oracles.gates import GATES, RARE
 from mhc.oracles.trial import Gate, Plan, Run, Trial
 from mhc.oracles.verdict import Status, Verdict, not_applicable, passed
 from tests.support.helpers import altered, symptoms
@@ -42,6 +42,21 @@ def asked(depth: Level, implementation: Any = MANUAL, case: Case = CASE, monkeyp
     monkeypatch.setattr(check_, "GATES", (gate("drawn", True), gate("not drawn", False)))
     check(implementation, case, "cpu", depth)
     return seen
+
+
+def test_a_rare_gate_judges_a_case_that_does_not_draw_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Gate, "drawn", lambda *_: False)
+    for at, gate in enumerate(RARE):
+        verdicts = check(MANUAL, CASE, "cpu", rare=at).verdicts
+        assert gate.name in {one.oracle for one in verdicts}
+    names = {gate.name for gate in RARE}
+    assert not names & {one.oracle for one in check(MANUAL, CASE, "cpu").verdicts}
+    assert not names & {one.oracle for one in check(MANUAL, CASE, "cpu", rare=len(RARE)).verdicts}
+
+
+def test_every_gate_that_judges_one_case_in_twelve_or_fewer_is_rare() -> None:
+    assert {*RARE} == {gate for gate in GATES if gate.every >= 12}
+    assert len(RARE) == 17
 
 
 def test_a_device_that_is_lost_behind_a_call_is_a_finding_on_the_case(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,6 +58,21 @@ def of(kind: type, told: list[Message]) -> list[Any]:
     return [one for one in told if isinstance(one, kind)]
 
 
+def test_cases_behind_the_small_ones_are_judged_by_a_rare_gate_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def judged(_: Implementation, case: Case, *rest: Any, rare: int, **others: Any) -> Judgement:
+        asked.append(rare)
+        return Judgement(case, [])
+
+    monkeypatch.setattr(session, "check", judged)
+    sent(MANUAL, count=8, skip=1, rare_gate=4)
+    assert asked == [-1, -1, 4, 5, 6, 7, 8]
+    asked.clear()
+    sent(MANUAL, count=5)
+    assert asked == [-1] * 5
+
+
 @pytest.mark.parametrize("ratio", [float("inf"), float("nan"), 1e300])
 def test_an_infinite_error_in_a_guided_round_is_a_finding(monkeypatch: pytest.MonkeyPatch, ratio: float) -> None:
     """A wrong value where the bound is 0 has no finite ratio, and Hypothesis takes none but finite ones."""

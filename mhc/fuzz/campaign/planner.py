@@ -12,6 +12,7 @@ from mhc.fuzz.campaign.scheduler import Scheduler
 from mhc.fuzz.campaign.size_budget import SizeBudget
 from mhc.fuzz.campaign.store import Store
 from mhc.fuzz.worker.protocol import Checked, Round
+from mhc.oracles.gates import RARE, SMALL
 from mhc.programs.targets import ProgramTarget
 from mhc.registry import Tested
 from mhc.strategies.reach import Reach
@@ -70,6 +71,7 @@ class Planner:
         seeds: Mapping[str, int] = store.meta().get("seeds", {})
         self._seeds = {name: seeds.get(name, seed) for name in names}
         self._rounds: Counter[str] = Counter()
+        self._rare_gates: Counter[str] = Counter()  # how many the first usual rounds have asked
         self._free: set[tuple[str, Reach]] = set()  # what had a free round
         self._compile_budgets: dict[str, dict[Reach, CompileBudget]] = {}
         for one in subjects:
@@ -128,9 +130,13 @@ class Planner:
         if guided and self._limit == float("inf"):
             rare = frozenset(label for label, n in self._regions[name].items() if n <= _RARE)
             count, skip = 5 * ROUND, plan.skip
+        count, rare_gate = int(min(count, self.left(name))) + skip, -1
+        if reach is Reach.USUAL and rare is None and self._rare_gates[name] < len(RARE):
+            rare_gate = self._rare_gates[name]
+            self._rare_gates[name] += max(0, count - SMALL)
         request = Round(
             seed=seed,
-            count=int(min(count, self.left(name))) + skip,
+            count=count,
             skip=skip,
             max_elements=elements,
             reach=reach,
@@ -140,6 +146,7 @@ class Planner:
             fresh=plan.fresh,
             covered=frozenset(label for label, n in self._regions[name].items() if plan.fresh and n > _RARE),
             until_compiled=plan.until_compiled,
+            rare_gate=rare_gate,
         )
         budgets[reach].given(request)
         return name, request

@@ -12,7 +12,7 @@ from mhc.implementation import Implementation
 from mhc.inputs import materialise
 from mhc.observation import Observation, observe
 from mhc.oracles import liveness, memory, ordering, refusal
-from mhc.oracles.gates import GATES
+from mhc.oracles.gates import GATES, rare_gate
 from mhc.oracles.judge import SIDE_EFFECT_GATES, judge, judge_without_reference, measured
 from mhc.oracles.tolerances import tolerances
 from mhc.oracles.trial import Gate, Run, Trial
@@ -50,6 +50,7 @@ def check(
     *,
     peers: Sequence[RunningPeer] = (),
     measure: bool = False,
+    rare: int = -1,
     locate: Callable[[Verdict], bool] = lambda verdict: False,
 ) -> Judgement:
     """Run `implementation` on `case` and return the judged case with its verdicts; a refused case costs no tolerance.
@@ -69,12 +70,13 @@ def check(
         clock: adds up the time, and is called before each call of the implementation.
         peers: the pair gate compares the first run with them.
         measure: the bound gate's verdicts carry the errors of each output against float64.
+        rare: the number of a rare gate (`mhc.oracles.gates.RARE`) that judges the case whatever it draws; -1: none.
         locate: returns whether a failing verdict is to have its map of where it fails.
     """
     clock = clock or Timing()
 
     def judged() -> Judgement:
-        return _judged(implementation, case, device, depth, clock, peers=peers, measure=measure, locate=locate)
+        return _judged(implementation, case, device, depth, clock, peers=peers, measure=measure, rare=rare, locate=locate)
 
     if depth is not Level.FULL and implementation.env.get(VARIABLE) == "1":
         with in_lockstep() as launched:
@@ -109,16 +111,17 @@ def _judged(
     *,
     peers: Sequence[RunningPeer],
     measure: bool,
+    rare: int,
     locate: Callable[[Verdict], bool],
 ) -> Judgement:
     verdicts: list[Verdict] = []
     with clock.spent("checking"):
         try:
-            verdicts += _check(implementation, case, device, depth, clock, peers, measure)
+            verdicts += _check(implementation, case, device, depth, clock, peers, measure, rare)
             if any(one.oracle == refusal.NAME and one.subject == refusal.SCHEDULE for one in verdicts):
                 others = {name: pinned for name, pinned in case.schedules.items() if name != implementation.name}
                 case = replace(case, schedules=others)
-                verdicts += _check(implementation, case, device, depth, clock, peers, measure)
+                verdicts += _check(implementation, case, device, depth, clock, peers, measure, rare)
             verdicts = [located(one, locate) for one in verdicts]
         except RuntimeError as error:
             late = liveness.device_error(error)
@@ -145,6 +148,7 @@ def _check(
     clock: Timing,
     peers: Sequence[RunningPeer],
     measure: bool,
+    rare: int,
 ) -> list[Verdict]:
     inputs = materialise(case, device)
     with clock.spent("reference"):
@@ -176,7 +180,7 @@ def _check(
     )
     if depth is not Level.PLAIN and observation.failure is None and not wrong:
         chosen = (memory.GATE,) if depth is Level.MEMORY else GATES
-        gates = [gate for gate in chosen if depth is not Level.DRAWN or gate.drawn(case)]
+        gates = [gate for gate in chosen if depth is not Level.DRAWN or gate.drawn(case) or gate in rare_gate(rare)]
         verdicts += further(implementation, trial, gates, clock)
     for peer in peers:
         with clock.spent("comparing"):

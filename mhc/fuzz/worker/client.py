@@ -59,10 +59,14 @@ class WorkerClient:
         self._waiting = waiting
         self._process: Process | None = None
 
-    def start(self, case: DrawnCase, depth: Level = Level.DRAWN, *, measure: bool = False) -> None:
-        """Hand over a case; `finish` has its verdicts, and with `measure` the errors that they were judged by."""
+    def start(self, case: DrawnCase, depth: Level = Level.DRAWN, *, measure: bool = False, rare_gate: int = -1) -> None:
+        """Hand over a case; `finish` has its verdicts, and with `measure` the errors that they were judged by.
+
+        Args:
+            rare_gate: the number of a rare gate that judges it too.
+        """
         process = self._process or self._begin()
-        process.send(Check(case=case.json, depth=depth, measure=measure))
+        process.send(Check(case=case.json, depth=depth, measure=measure, rare_gate=rare_gate))
 
     def finish(self) -> list[Verdict]:
         """Return the verdicts on the case that was handed over. A death or a hang is one too, and retires the worker.

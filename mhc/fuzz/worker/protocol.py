@@ -30,6 +30,7 @@ class Check:
     case: str
     depth: Level
     measure: bool = False
+    rare_gate: int = -1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +48,8 @@ class Round:
         fresh: the worker looks for a case beside the regions `covered`, and the cases of the round are alike to that.
         until_compiled: what follows the first case that compiles something is not judged.
         found: minimal findings on programs, of all workers; they are not minimised again.
+        rare_gate: the number of the rare gate (`mhc.oracles.gates.RARE`) that judges the first case behind the `SMALL` ones;
+            the next one judges the next case, and so on; -1: none does.
     """
 
     seed: int
@@ -61,6 +64,7 @@ class Round:
     covered: frozenset[str] = frozenset()
     until_compiled: bool = False
     reach: Reach = Reach.USUAL
+    rare_gate: int = -1
     found: tuple[Finding, ...] = ()
 
 

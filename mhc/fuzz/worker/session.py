@@ -21,6 +21,7 @@ from mhc.fuzz.worker.compile_count import compile_count
 from mhc.fuzz.worker.protocol import Begun, Check, Checked, Done, Judged, Message, Ran, Round, Running
 from mhc.implementation import Implementation
 from mhc.oracles import liveness, refusal
+from mhc.oracles.gates import SMALL
 from mhc.oracles.judge import outcomes
 from mhc.oracles.verdict import Status, Verdict
 from mhc.strategies import rounds
@@ -72,7 +73,8 @@ def run_session(
             return
         send(Begun(case=case.json, number=number))
         clock, before = _clock(send), compile_count(implementation)
-        judged = check(implementation, case, device, Level.DRAWN, clock, peers=peers, locate=wanted)
+        rare = request.rare_gate + number - SMALL if request.rare_gate >= 0 and number >= SMALL else -1
+        judged = check(implementation, case, device, Level.DRAWN, clock, peers=peers, rare=rare, locate=wanted)
         checking += clock.checking
         checked = summarise(spec, implementation, judged, clock, compile_count(implementation) - before, peers)
         send(checked)
@@ -116,7 +118,15 @@ def run_check(
     clock = _clock(send)
     case = Case.from_json(request.case)
     judged = check(
-        implementation, case, device, request.depth, clock, peers=peers, measure=request.measure, locate=lambda _: True
+        implementation,
+        case,
+        device,
+        request.depth,
+        clock,
+        peers=peers,
+        measure=request.measure,
+        rare=request.rare_gate,
+        locate=lambda _: True,
     )
     compiled = compile_count(implementation) - before
     send(Judged(case=judged.case.json, verdicts=tuple(judged.verdicts), compiled=compiled))
