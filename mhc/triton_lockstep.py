@@ -348,6 +348,8 @@ class _Together:
         ]
 
     def binary_op(self, lhs: Any, rhs: Any, op: Any) -> Any:
+        if lhs.data.ndim == rhs.data.ndim:
+            return self._binary(lhs, rhs, op)
         return self._binary(*self._handles(self._level(lhs.data, rhs.data), lhs, rhs), op)
 
     def ternary_op(self, lhs: Any, rhs: Any, other: Any, op: Any) -> Any:
@@ -362,11 +364,9 @@ class _Together:
         return self._handle(self._seen(np.arange(start, stop, dtype=np.int32)[None]), self.interpreter.tl.int32)
 
     def create_splat(self, ret_ty: Any, arg: Any) -> Any:
-        scalar = arg.data.reshape((-1,) + (1,) * len(ret_ty.shape))
-        dtype = self.interpreter._get_np_dtype(arg.dtype)
-        return self._handle(
-            self._seen(np.broadcast_to(scalar.astype(dtype), (len(scalar), *ret_ty.shape))), arg.dtype.scalar
-        )
+        scalar = np.ascontiguousarray(arg.data.reshape(-1), dtype=self.interpreter._get_np_dtype(arg.dtype))
+        shape, strides = (len(scalar), *ret_ty.shape), (*scalar.strides, *(0 for _ in ret_ty.shape))
+        return self._handle(self._seen(np.ndarray(shape, scalar.dtype, scalar, 0, strides)), arg.dtype.scalar)
 
     def create_unsplat(self, arg: Any) -> Any:
         return self._handle(arg.data.reshape(len(arg.data), -1)[:, 0], arg.dtype.scalar)
