@@ -4,6 +4,8 @@ Where the overflow threshold lies within the tolerance, finite and infinite are 
 element with an infinite tolerance is not judged.
 """
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -31,8 +33,16 @@ def judge_classes(name: str, value: Tensor, wanted: ErrorNumber) -> Verdict:
         return not_applicable(NAME, name, "no element has a finite tolerance")
     wrong = judged & ~class_fits(value, wanted)
     if wrong.any():
-        return failed(NAME, name, "class", describe(name, first(wrong), value, wanted.value, wanted.error))
+        at = first(wrong)
+        text = describe(name, at, value, wanted.value, wanted.error) + _beyond(float(wanted.value[at]), wanted.dtype)
+        return failed(NAME, name, "class", text)
     return passed(NAME, name)
+
+
+def _beyond(value: float, dtype: torch.dtype) -> str:
+    """Return what a message adds where a finite number of float64 is none of a dtype."""
+    beyond = math.isfinite(value) and abs(value) >= overflow_threshold(dtype)
+    return f"; {str(dtype).removeprefix('torch.')} has infinity there" if beyond else ""
 
 
 def as_float64(got: Tensor, wanted: ErrorNumber) -> Tensor:

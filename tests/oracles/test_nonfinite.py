@@ -39,6 +39,15 @@ def test_the_class_of_every_element(got: float, value: float, fits: bool) -> Non
     assert bound.judge_tensor("h_in", torch.tensor([got]), wanted).status is not Status.FAIL
 
 
+def test_a_message_says_where_the_dtype_has_infinity() -> None:
+    values = torch.tensor([7e4, 65400.0], dtype=torch.float64)
+    wanted = ErrorNumber.exact(values, torch.float32).to(torch.float16)
+    verdict = nonfinite.judge_tensor("y", torch.tensor([0.0, 65408.0]), wanted)
+    assert verdict.message == "y[0] = 0, float64 70000, bound 34.2; float16 has infinity there"
+    verdict = nonfinite.judge_tensor("y", torch.tensor([math.inf, math.inf]), wanted)
+    assert verdict.message == "y[1] = inf, float64 65400, bound 31.9"
+
+
 def test_what_cannot_be_judged_is_not_a_pass() -> None:
     empty = ErrorNumber.exact(torch.empty(0, 3, dtype=torch.float64), torch.float32)
     assert nonfinite.judge_tensor("h_in", torch.empty(0, 3), empty).status is Status.NOT_APPLICABLE
