@@ -292,7 +292,10 @@ def test_blocks_have_their_numbers() -> None:
     [
         ((full("v2", 0, "int32"), Op("v9", "floordiv", ("v1", "v2"))), "division by 0"),
         ((full("v2", 32, "int32"), Op("v9", "shl", ("v1", "v2"))), "shift"),
-        ((full("v2", 1, "int8"), Op("v9", "shl", ("v1", "v2"))), "operands of int32, int8"),
+        ((full("v2", 1, "uint8"), Op("v9", "shl", ("v1", "v2"))), "shl of int32 and uint8"),
+        ((Op("v2", "ge", ("v1", "v1")), Op("v9", "mod", ("v1", "v2"))), "mod of int32 and bool"),
+        ((Op("v2", "ge", ("v1", "v1")), Op("v9", "mul", ("v2", "v2"))), "mul of bool"),
+        ((Op("v2", "ge", ("v1", "v1")), Op("v9", "associative_scan", ("v2",), combine="max")), "of bool by max"),
         ((full("v2", 1, "float16"), Op("v9", "and", ("v1", "v2"))), "and of int32 and float16"),
         ((full("v2", 1, "float16"), Op("v9", "add", ("v1", "v2"))), "rounded in float16"),
         ((Op("v9", "swizzle2d", ("i1", "i1"), shape=(3, 4, 2)),), "not in the matrix"),
@@ -507,3 +510,76 @@ def test_a_loop_does_not_leave_its_dtype() -> None:
     loop = For("v0", 2**31 + 2, (Op("v1", "full"),), begin=2**31)
     with pytest.raises(Invalid, match="in int32"):
         evaluate(TritonProgram(buffers=(Buffer("y", 3, written=True),), body=(loop,)))
+
+
+@pytest.mark.parametrize(
+    ("op", "out", "wanted"),
+    [
+        (Op("v9", "cumsum", ("v2",)), "uint32", [1, 1, 2, 3]),
+        (Op("v9", "add", ("v2", "v1")), "int8", [-128, -5, 4, 8]),
+        (Op("v9", "mul", ("v1", "v2")), "int8", [127, 0, 3, 7]),
+        (Op("v9", "where", ("v2", "v2", "v1")), "int8", [1, -5, 1, 1]),
+        (Op("v8", "xor_sum", ("v2",), flag=True), "bool", [1]),
+        (Op("v8", "associative_scan", ("v2",), combine="xor"), "bool", [1, 1, 0, 1]),
+        (Op("v8", "ne", ("v2", "v4")), "bool", [0, 1, 1, 0]),
+        (Op("v8", "lt", ("v2", "v4")), "bool", [0, 1, 0, 0]),
+        (Op("v9", "sum", ("v2",), flag=True), "uint32", [3]),
+        (Op("v9", "min", ("v2",), flag=True), "int32", [0]),
+        (Op("v9", "max", ("v2",), flag=True), "int32", [1]),
+    ],
+    ids=lambda one: one.op if isinstance(one, Op) else None,
+)
+def test_bools_are_operands_as_unsigned_numbers_of_one_bit_are(op: Op, out: str, wanted: list[int]) -> None:
+    bools = full("v3", 0, "int8"), Op("v2", "gt", ("v1", "v3")), Op("v5", "flip", ("v2",)), Op("v4", "or", ("v5", "v6"))
+    first = full("v7", 127, "int8", (4,)), Op("v6", "eq", ("v1", "v7"))
+    as_int = (Op("v9", "cast", ("v8",)),) if out == "bool" else ()
+    found = result([127, -5, 3, 7], "int8", *first, *bools, op, *as_int, size=len(wanted), out="int32" if as_int else out)
+    assert found == wanted
+
+
+@pytest.mark.parametrize(
+    ("op", "dtype", "b", "wanted"),
+    [
+        ("shl", "int8", 3, [-8, 1024]),
+        ("floordiv", "int64", 2, [0, 64]),
+        ("shr", "int8", 1, [-1, 64]),
+        ("mod", "int8", 3, [-1, 2]),
+    ],
+)
+def test_integers_of_two_dtypes_of_one_sign_are_divided_and_shifted(op: str, dtype: str, b: int, wanted: list[int]) -> None:
+    out = "int64" if dtype == "int64" else "int16"
+    assert result([-1, 128], "int16", full("v2", b, dtype), Op("v9", op, ("v1", "v2")), size=2, out=out) == wanted
+
+
+@pytest.mark.parametrize(
+    ("op", "wanted"),
+    [
+        (Op("v8", "where", ("v4", "v3", "v5")), [1, 9, 3, 9]),  # a row, and one element
+        (Op("v8", "where", ("v4", "v3"), value=-5, flag=True), [1, -5, 3, -5]),
+        (Op("v8", "where", ("v4", "v3"), value=-5, flag=True, axis=1), [-5, 2, -5, 4]),
+        (Op("v8", "where", ("v7", "v3", "v5")), [1, 2, 9, 9]),  # a column
+    ],
+)
+def test_a_choice_spreads_its_operands(op: Op, wanted: list[int]) -> None:
+    row = Op("v2", "arange", shape=(2,)), Op("v6", "eq", ("v2",), value=0, flag=True)
+    lines = Op("v4", "expand_dims", ("v6",)), Op("v7", "expand_dims", ("v6",), axis=1)
+    square = Op("v3", "reshape", ("v1",), shape=(2, 2)), full("v5", 9, "int32")
+    assert result([1, 2, 3, 4], "int32", *row, *lines, *square, op, Op("v9", "ravel", ("v8",))) == wanted
+
+
+def test_masks_and_values_spread_over_indices() -> None:
+    square = I4, Op("i5", "reshape", ("i0",), shape=(2, 2)), Op("v2", "arange", shape=(2,))
+    masks = (
+        Op("v3", "eq", ("v2",), value=0, flag=True),
+        Op("v4", "expand_dims", ("v3",)),
+        Op("v5", "expand_dims", ("v3",), axis=1),
+    )
+    body = full("v6", 7, "int32"), Store("y", "i5", "v6", "v4"), Atomic("add", "z", "i5", "v6", "v5")
+    buffers = Buffer("y", 4, written=True), Buffer("z", 4, written=True, zeroed=True)
+    found = evaluate(TritonProgram(buffers=buffers, body=(*square, *masks, *body)))
+    assert (found["y"].tolist(), found["z"].tolist()) == ([7, 0x5A5A5A5A, 7, 0x5A5A5A5A], [7, 7, 0, 0])
+
+
+def test_elements_are_gathered_by_indices_of_any_dtype() -> None:
+    body = Op("v2", "cast", ("v1",), dtype="uint8"), Op("v9", "gather", ("v1", "v2"))
+    assert result([3, 0, 1, 2], "int32", *body) == [2, 3, 0, 1]

@@ -202,6 +202,9 @@ def f(y, v0_, v1_):
         (Op("v1", "sum", ("v0",), constant="n0"), "tl.sum(v0, axis=n0)"),
         (Op("v1", "arange", constant="n0"), "tl.arange(0, n0)"),
         (Op("v1", "sub", ("v0",), constant="n0", flag=True, axis=1), "n0 - v0"),
+        (Op("v1", "where", ("v2", "v0", "v3")), "tl.where(v2, v0, v3)"),
+        (Op("v1", "where", ("v2", "v0"), value=-1, flag=True), "tl.where(v2, v0, -1)"),
+        (Op("v1", "where", ("v2", "v0"), value=-1, flag=True, axis=1), "tl.where(v2, -1, v0)"),
     ],
 )
 def test_an_operation_has_this_text(op: Op, text: str) -> None:

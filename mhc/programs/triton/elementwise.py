@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from mhc.programs.grammar import SIGNED, UNSIGNED, bits_of, range_of
 from mhc.programs.triton.grammar import FLOATS, Op, argument
-from mhc.programs.triton.operation import Operation, dtype_text, infix
-from mhc.programs.triton.values import Array, Value, bits, converted, is_integer, require, same, value
+from mhc.programs.triton.operation import Operation, dtype_text, infix, operands_text
+from mhc.programs.triton.values import Array, Value, bits, converted, require, same, value
 
 
 def _pair(a: Value, b: Value) -> str:
@@ -25,21 +25,27 @@ def _pair(a: Value, b: Value) -> str:
 def promoted(a: str, b: str) -> str:
     """Return the dtype in which operands of two dtypes are computed: the float, else the wider; of one size the unsigned.
 
-    Of float16 and bfloat16 it is float16.
+    Of float16 and bfloat16 it is float16; a bool takes the other's dtype.
     """
     floats = [one for one in (a, b) if one in FLOATS]
-    return max(floats or (a, b), key=lambda one: (bits_of(one), one in {*UNSIGNED, "float16"}))
+    return max(floats or (a, b), key=lambda one: (one != "bool", bits_of(one), one in {*UNSIGNED, "float16"}))
 
 
 def _promote(a: Value, b: Value) -> tuple[Value, Value]:
     """Return two operands that broadcast in one dtype."""
-    if "bool" not in {a.dtype, b.dtype}:
-        dtype = promoted(a.dtype, b.dtype)
-        mixed = dtype == "bfloat16" and a.dtype != b.dtype
-        require(not mixed, "an integer and bfloat16: the documentation and the releases differ")
-        a, b = converted(a, dtype), converted(b, dtype)
+    dtype = promoted(a.dtype, b.dtype)
+    mixed = dtype == "bfloat16" and a.dtype != b.dtype
+    require(not mixed, "an integer and bfloat16: the documentation and the releases differ")
+    a, b = converted(a, dtype), converted(b, dtype)
     _pair(a, b)
     return a, b
+
+
+def _of_one_sign(node: Op, a: Value, b: Value) -> tuple[Value, Value]:
+    """Return two integers in one dtype; both are signed, or both are unsigned."""
+    alike = {a.dtype, b.dtype} <= {*SIGNED} or {a.dtype, b.dtype} <= {*UNSIGNED}
+    require(alike, f"{node.op} of {a.dtype} and {b.dtype}")
+    return _promote(a, b)
 
 
 def _arithmetic(compute: Callable[[Array, Array], Array]) -> Callable[..., Value]:
@@ -73,7 +79,6 @@ def _logic(compute: Callable[[Array, Array], Array]) -> Callable[..., Value]:
 def _compare(compute: Callable[[Array, Array], Array]) -> Callable[..., Value]:
     def run(node: Op, a: Value, b: Value) -> Value:
         a, b = _promote(a, b)
-        require(a.dtype != "bool", f"{node.op} of bool")
         return value("bool", compute(a.data, b.data))
 
     return run
@@ -89,22 +94,20 @@ def truncated(a: Array, b: Array) -> tuple[Array, Array]:
 
 def _division(which: int) -> Callable[..., Value]:
     def run(node: Op, a: Value, b: Value) -> Value:
-        dtype = _pair(a, b)
-        require(is_integer(a), f"{node.op} of {dtype}")
+        a, b = _of_one_sign(node, a, b)
         require((b.data != 0).all(), "a division by 0")
-        if dtype in SIGNED:
-            require(not ((a.data == range_of(dtype)[0]) & (b.data == -1)).any(), "the least integer divided by -1")
-        return value(dtype, truncated(a.data, b.data)[which])
+        if a.dtype in SIGNED:
+            require(not ((a.data == range_of(a.dtype)[0]) & (b.data == -1)).any(), "the least integer divided by -1")
+        return value(a.dtype, truncated(a.data, b.data)[which])
 
     return run
 
 
 def _shift(compute: Callable[[Array, Array], Array]) -> Callable[..., Value]:
     def run(node: Op, a: Value, b: Value) -> Value:
-        dtype = _pair(a, b)
-        require(is_integer(a), f"{node.op} of {dtype}")
-        require(((b.data >= 0) & (b.data < bits_of(dtype))).all(), f"a shift of {dtype} by its size or more")
-        return value(dtype, compute(a.data, b.data))
+        a, b = _of_one_sign(node, a, b)
+        require(((b.data >= 0) & (b.data < bits_of(a.dtype))).all(), f"a shift of {a.dtype} by its size or more")
+        return value(a.dtype, compute(a.data, b.data))
 
     return run
 
@@ -145,11 +148,12 @@ def _rounded(compute: Callable[[Array], Array]) -> Callable[..., Value]:
     return run
 
 
-def _where(node: Op, condition: Value, a: Value, b: Value) -> Value:
+def _where(node: Op, condition: Value, *operands: Value) -> Value:
     require(condition.dtype == "bool", "a condition that is no bool")
-    dtype = same(a, b)
-    require(len({one.shape for one in (condition, a, b)}) == 1, "where of several shapes")
-    return value(dtype, np.where(condition.data, a.data, b.data))
+    a, b = _promote(*_with_number(node, operands))
+    for one in (a, b):
+        _pair(condition, Value("bool", one.data))
+    return value(a.dtype, np.where(condition.data, a.data, b.data))
 
 
 def _fma(node: Op, a: Value, b: Value, c: Value) -> Value:
@@ -214,15 +218,25 @@ def _bitcast_text(node: Op) -> str:
     return f"{node.args[0]}.to({dtype_text(node.dtype)}, bitcast=True)"
 
 
+def _with_number(node: Op, operands: tuple[Value, ...]) -> tuple[Value, ...]:
+    """Return two operands, of which one may be a Python number: it takes the other's dtype."""
+    if not node.flag:
+        return operands
+    require(len(operands) == 1 and operands[0].dtype != "bool", "a number beside these operands")
+    number = _full(replace(node, dtype=operands[0].dtype, shape=()))
+    return (number, *operands) if node.axis else (*operands, number)
+
+
+def _where_text(node: Op) -> str:
+    condition, *_ = node.args
+    return f"tl.where({', '.join((condition, *operands_text(replace(node, args=node.args[1:]))))})"
+
+
 def _between(compute: Callable[..., Value], sign: str) -> Operation:
-    """Return an operation written between its operands, of which one may be a Python number: it takes the other's dtype."""
+    """Return an operation written between its operands, of which one may be a Python number."""
 
     def run(node: Op, *operands: Value) -> Value:
-        if node.flag:
-            require(len(operands) == 1 and operands[0].dtype != "bool", "a number beside these operands")
-            number = _full(replace(node, dtype=operands[0].dtype, shape=()))
-            operands = (number, *operands) if node.axis else (*operands, number)
-        return compute(node, *operands)
+        return compute(node, *_with_number(node, operands))
 
     return Operation(run, infix(sign))
 
@@ -255,7 +269,7 @@ ELEMENTWISE: Mapping[str, Operation] = MappingProxyType(
         "ceil": Operation(_rounded(np.ceil), _called("tl.ceil")),
         "cast": Operation(lambda node, a: converted(a, node.dtype), _cast_text),
         "bitcast": Operation(lambda node, a: bits(a, node.dtype), _bitcast_text),
-        "where": Operation(_where, _called("tl.where")),
+        "where": Operation(_where, _where_text),
         "fma": Operation(_fma, _called("tl.fma")),
         "clamp": Operation(_clamp, _called("tl.clamp")),
         "full": Operation(_full, _full_text),

@@ -137,8 +137,9 @@ class Machine:
 
     def run(self, body: Sequence[Statement]) -> None:
         """Run statements in every block; raises `Invalid`."""
-        for at, env in enumerate(self.blocks):
-            self._all(body, env, at)
+        with np.errstate(over="ignore"):
+            for at, env in enumerate(self.blocks):
+                self._all(body, env, at)
 
     def _all(self, body: Sequence[Statement], env: _Env, block: int) -> None:
         for one in body:
@@ -156,8 +157,7 @@ class Machine:
                 node = self._with_constant(node)
                 operands = [_get(env, name) for name in node.args]
                 try:
-                    with np.errstate(over="ignore"):
-                        result = TABLE[node.op].compute(node, *operands)
+                    result = TABLE[node.op].compute(node, *operands)
                 except TypeError:
                     raise Invalid(f"{node.op} of {len(operands)} operands") from None
                 self._set(env, node.name, result)
@@ -320,12 +320,13 @@ class Machine:
             raise Invalid(f"there is no buffer {node.buffer}")
         index = _get(env, node.index)
         require(index.dtype in INTEGERS, f"an index of {index.dtype}")
-        require(shape is None or index.shape == shape, f"indices {index.shape} of a block {shape}")
+        require(shape is None or _spreads(shape, index.shape), f"indices {index.shape} of a block {shape}")
         mask = np.ones(index.shape, dtype=bool)
         if node.mask is not None:
             masked = _get(env, node.mask)
-            require(masked.dtype == "bool" and masked.shape == index.shape, f"a mask {masked.dtype} {masked.shape}")
-            mask = masked.data
+            fits = masked.dtype == "bool" and _spreads(masked.shape, index.shape)
+            require(fits, f"a mask {masked.dtype} {masked.shape} of indices {index.shape}")
+            mask = np.broadcast_to(masked.data, index.shape)
         places = index.data.astype(np.int64)
         require(index.dtype != "uint64" or (places >= 0).all(), "an index that is too large")
         inside = (places >= 0) & (places < buffer.size)
@@ -348,7 +349,8 @@ class Machine:
         found = self.memory[node.buffer][places].astype(NUMPY[buffer.dtype])
         if node.other is not None:
             other = _get(env, node.other)
-            require(other.dtype == buffer.dtype and other.shape in {places.shape, ()}, "what is loaded elsewhere")
+            fits = other.dtype == buffer.dtype and _spreads(other.shape, places.shape)
+            require(fits, "what is loaded elsewhere")
             found = np.where(mask, found, other.data)
         return value(buffer.dtype, found)
 
@@ -357,7 +359,7 @@ class Machine:
         places, mask = self._places(node, env, new.shape)
         buffer = self._buffers[node.buffer]
         require(buffer.written and buffer.dtype == new.dtype, f"a store of {new.dtype} to {node.buffer}")
-        return new, places, mask
+        return Value(new.dtype, np.broadcast_to(new.data, places.shape)), places, mask
 
     def _store(self, node: Store, env: _Env, block: int) -> None:
         new, places, mask = self._target(node, env)
@@ -403,13 +405,13 @@ class Machine:
             self._set(env, node.name, value(dtype, before))
         if node.compare is not None:
             compare = _get(env, node.compare)
-            require(node.mask is None and compare.dtype == dtype and compare.shape == new.shape, "what cas compares with")
+            fits = compare.dtype == dtype and compare.shape == new.shape == _get(env, node.value).shape
+            require(node.mask is None and fits, "what cas compares with")
             memory[places] = np.where(before == compare.data, new.data, before)
         elif sets:
             memory[at] = new.data[mask].reshape(-1)
         else:
-            with np.errstate(over="ignore"):
-                _ATOMIC[node.op].at(memory, at, new.data[mask].reshape(-1))
+            _ATOMIC[node.op].at(memory, at, new.data[mask].reshape(-1))
 
     def _described(self, node: Descriptor, env: _Env) -> Described:
         """Return a descriptor that Triton allows: with multiples of 16 bytes, and all of it in the buffer."""
@@ -446,6 +448,11 @@ class Machine:
 
 def _after(node: For | If) -> dict[str, str]:
     return {one.name: one.after for one in node.carried}
+
+
+def _spreads(shape: Sequence[int], other: Sequence[int]) -> bool:
+    """Return whether Triton brings a mask or a value to the shape of indices: it is one element, or has axes of length 1."""
+    return not shape or (len(shape) == len(other) and all(one in {1, two} for one, two in zip(shape, other, strict=True)))
 
 
 def _get(env: Mapping[str, Value], name: str) -> Value:

@@ -65,7 +65,8 @@ class Op(_Node, frozen=True, tag="op"):
             grid; k of `topk`; the bins of `histogram`; 0 for the row and 1 for the column of `swizzle2d`; which of
             several results, where pairs are combined and of random numbers.
         flag: the axis is kept (reductions), from the end (scans), descending (sort), with TF32 (dot), written as
-            an index (expand_dims), with a Python number (of two operands), given to the kernel as an argument (full).
+            an index (expand_dims), with a Python number (of two operands, also of those that `where` chooses from), given
+            to the kernel as an argument (full).
         combine: of `reduce` and `associative_scan`.
         constant: that of the function, in the place of the axis (reductions, scans), of the size (arange) or of the value.
     """
@@ -84,7 +85,10 @@ class Op(_Node, frozen=True, tag="op"):
 
 
 class Load(_Node, frozen=True, tag="load"):
-    """Elements of an input or of an updated buffer at indices; where a mask is given and does not hold, those of `other`."""
+    """Elements of an input or of an updated buffer at indices; where a mask is given and does not hold, those of `other`.
+
+    Masks, `other` and what is stored may be one element, or have axes of length 1 where indices have longer ones.
+    """
 
     name: Name
     buffer: Name

@@ -59,7 +59,7 @@ def _chosen(left: Array, one: tuple[Array, Array], other: tuple[Array, Array]) -
 
 def _checked(node: Op, a: Value, combine: str) -> None:
     """Require a combination that has one result in every order."""
-    require(a.dtype != "bool", f"{node.op} of bool")
+    require(a.dtype != "bool" or combine in {*_BITS, "left", "right"}, f"{node.op} of bool by {combine}")
     require(a.dtype != "bfloat16" or combine not in {"min", "max"}, f"{combine} of bfloat16: releases differ")
     require(a.dtype not in FLOATS or combine not in {*_BITS, "mul"}, f"{combine} of {a.dtype}")
     if a.dtype in FLOATS and combine == "add":
@@ -112,13 +112,12 @@ def _own_function(single: Callable[..., Value]) -> Callable[..., Value]:
 
 
 def _sum(node: Op, a: Value) -> Value:
-    require(a.dtype != "bool", "sum of bool")
     return _reduced(node, converted(a, widened(a.dtype, unsigned=True)), "add")
 
 
 def _extreme(combine: str) -> Callable[..., Value]:
     def run(node: Op, a: Value) -> Value:
-        require(a.dtype not in {"bool", "bfloat16"}, f"{node.op} of {a.dtype}")
+        require(a.dtype != "bfloat16", f"{node.op} of {a.dtype}")
         wide = "float32" if a.dtype == "float16" else widened(a.dtype, unsigned=False)
         return _reduced(node, converted(a, wide), combine)
 
@@ -127,7 +126,7 @@ def _extreme(combine: str) -> Callable[..., Value]:
 
 def _by_bits(combine: str) -> Callable[..., Value]:
     def run(node: Op, a: Value) -> Value:
-        require(is_integer(a), f"{node.op} of {a.dtype}")
+        require(is_integer(a) or a.dtype == "bool", f"{node.op} of {a.dtype}")
         return _reduced(node, a, combine)
 
     return run
@@ -137,7 +136,7 @@ def _arg(find: Callable[..., Any]) -> Callable[..., Value]:
     """Return what finds the first index of an extreme element."""
 
     def run(node: Op, a: Value) -> Value:
-        require(0 <= node.axis < len(a.shape) and a.dtype != "bool", f"{node.op} along {node.axis} of {a.shape}")
+        require(0 <= node.axis < len(a.shape), f"{node.op} along {node.axis} of {a.shape}")
         found = find(a.data, axis=node.axis, keepdims=node.flag)
         return value("int32", np.asarray(found).astype(np.int32))
 
@@ -157,7 +156,7 @@ def _scanned(node: Op, a: Value, combine: str) -> Value:
 
 
 def _cumsum(node: Op, a: Value) -> Value:
-    require(a.dtype not in {"bool", "bfloat16"}, f"cumsum of {a.dtype}")
+    require(a.dtype != "bfloat16", f"cumsum of {a.dtype}")
     return _scanned(node, converted(a, widened(a.dtype, unsigned=True)), "add")
 
 
@@ -182,9 +181,9 @@ def _topk(node: Op, a: Value) -> Value:
 def _histogram(node: Op, a: Value, mask: Value | None = None) -> Value:
     bins = node.value
     require(isinstance(bins, int) and 1 <= bins <= 256 and bins & (bins - 1) == 0, f"{bins} bins")
-    require(a.dtype == "int32" and len(a.shape) == 1, f"histogram of {a.dtype} {a.shape}")
-    require(mask is None or (mask.dtype == "bool" and mask.shape == a.shape), "a mask of a histogram")
-    counted = a.data if mask is None else a.data[mask.data]
+    require(a.dtype in {"int32", "uint32"} and len(a.shape) == 1, f"histogram of {a.dtype} {a.shape}")
+    require(mask is None or (mask.dtype == "bool" and mask.shape in {(), (1,), a.shape}), "a mask of a histogram")
+    counted = a.data if mask is None else a.data[np.broadcast_to(mask.data, a.shape)]
     require(((a.data >= 0) & (a.data < bins)).all(), "histogram of an element without a bin")
     return value("int32", np.bincount(counted, minlength=int(bins)).astype(np.int32))
 

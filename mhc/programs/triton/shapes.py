@@ -8,7 +8,7 @@ import numpy as np
 
 from mhc.programs.triton.grammar import Op
 from mhc.programs.triton.operation import Operation
-from mhc.programs.triton.values import Value, require, same, value
+from mhc.programs.triton.values import Value, is_integer, require, same, value
 
 
 def _axis(node: Op, a: Value) -> int:
@@ -71,9 +71,9 @@ def _flip(node: Op, a: Value) -> Value:
 def _gather(node: Op, a: Value, index: Value) -> Value:
     axis = _axis(node, a)
     rest = [tuple(size for at, size in enumerate(one.shape) if at != axis) for one in (a, index)]
-    require(index.dtype == "int32" and len(a.shape) == len(index.shape) and rest[0] == rest[1], "gather of these shapes")
+    require(is_integer(index) and len(a.shape) == len(index.shape) and rest[0] == rest[1], "gather of these shapes")
     require(((index.data >= 0) & (index.data < a.shape[axis])).all(), "gather out of bounds")
-    return value(a.dtype, np.take_along_axis(a.data, index.data, axis))
+    return value(a.dtype, np.take_along_axis(a.data, index.data.astype(np.int64), axis))
 
 
 def _swizzle2d(node: Op, i: Value, j: Value) -> Value:

@@ -144,8 +144,8 @@ def widened(dtype: str, *, unsigned: bool) -> str:
     """Return the dtype in which a reduction of small integers is computed.
 
     Args:
-        unsigned: small unsigned integers become uint32, as in a sum; they become int32 in `tl.max` and `tl.min`.
+        unsigned: small unsigned integers, and bools, become uint32, as in a sum; they become int32 in `tl.max` and `tl.min`.
     """
-    if dtype in INTEGERS and bits_of(dtype) < 32:
-        return "uint32" if unsigned and dtype in UNSIGNED else "int32"
+    if dtype == "bool" or (dtype in INTEGERS and bits_of(dtype) < 32):
+        return "uint32" if unsigned and dtype in {"bool", *UNSIGNED} else "int32"
     return dtype

@@ -136,7 +136,8 @@ def features(program: TritonProgram) -> frozenset[str]:
     """Return the labels of what a program has, for the map of what was covered."""
     labels = {f"statement: {type(node).__name__.lower()}" for node in walk(program.body)}
     labels |= {f"operation: {node.op}" for node in walk(program.body) if isinstance(node, Op)}
-    labels |= {"operand: number" for node in walk(program.body) if isinstance(node, Op) and node.flag and node.op in BINARY}
+    numbers = {*BINARY, *COMPARISONS, "where"}
+    labels |= {"operand: number" for node in walk(program.body) if isinstance(node, Op) and node.flag and node.op in numbers}
     labels |= {"atomic: what was there" for node in walk(program.body) if isinstance(node, Atomic) and node.name}
     labels |= {
         "index: None" for node in walk(program.body) if isinstance(node, Op) and node.flag and node.op == "expand_dims"
