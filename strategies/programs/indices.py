@@ -46,7 +46,7 @@ class Scope:
 
 
 @functools.lru_cache(maxsize=None, typed=True)
-def _integers(low: int, high: int) -> st.SearchStrategy[int]:
+def integers(low: int, high: int) -> st.SearchStrategy[int]:
     """Return the strategy of an interval; to make one anew for each draw takes most of the time of drawing."""
     return st.integers(low, high)
 
@@ -81,7 +81,7 @@ class Indices:
 
     def integer(self, low: int, high: int) -> int:
         """Draw an integer."""
-        number: int = self._draw(_integers(low, high))
+        number: int = self._draw(integers(low, high))
         return number
 
     def index(self, size: int, depth: int = 2) -> Expr:
@@ -128,7 +128,7 @@ class Indices:
         """Draw sums, differences, multiples, quotients and remainders of indices and constants."""
         names = list(self._scope.variables)
         if depth == 0 or not names:
-            options = [*(("var", one) for one in names), ("const", ""), *(("load", one) for one in self._integers())]
+            options = [*(("var", one) for one in names), ("const", ""), *(("load", one) for one in self.integers())]
             kind, name = self.pick(*options)
             if kind == "var":
                 return Drawn(Var(name), *self._scope.variables[name])
@@ -180,6 +180,6 @@ class Indices:
                 return Drawn(Binary(op, a.node, Const(c)), meet(a.low, c), meet(a.high, c))
         return a
 
-    def _integers(self) -> list[str]:
+    def integers(self) -> list[str]:
         """Return the buffers of small int32 values."""
         return [name for name, (one, low, high) in self._scope.buffers.items() if one.dtype == "int32" and high - low < 64]

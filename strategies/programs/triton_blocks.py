@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import permutations
 from typing import Any
 
+import numpy as np
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -24,11 +25,13 @@ from mhc.programs.triton.grammar import (
     walk,
 )
 from mhc.programs.triton.values import Value
-from mhc.strategies.programs.indices import Draw
+from mhc.strategies.programs.indices import Draw, integers
 
 _SHAPES = ((4,), (1,), (2,), (8,), (16,), (32,), (64,), (2, 4), (4, 4), (8, 2), (1, 8), (16, 16), (2, 2, 4), (4, 1, 2))
 ATOMIC = ("int32", "uint32", "int64", "uint64")
 """Dtypes of atomic operations."""
+LARGEST = 1024
+"""No block that is made has more elements."""
 _OUTPUTS = ("y", "z", "m", "n", "s", "t")
 ITERATIONS = 4
 """An input has enough elements for so many iterations of a loop to load a block of its own."""
@@ -50,16 +53,17 @@ class Blocks:
         self.pool: list[str] = []
         self._machine = Machine((), self.grid, {})
         self._indices: dict[tuple[int, ...], str] = {}  # the last of each shape
+        self._number = ""  # the last name of the block's number
         self.in_function = False  # which knows its parameters only
         self._stored: set[str] = set()
 
     def pick(self, *options: Any) -> Any:
         """Draw one of the options, of which the first is the simplest."""
-        return options[0] if len(options) == 1 else self._draw(st.sampled_from(options))
+        return options[self.integer(0, len(options) - 1)]
 
     def integer(self, low: int, high: int) -> int:
         """Draw an integer."""
-        number: int = self._draw(st.integers(low, high))
+        number: int = self._draw(integers(low, high)) if low < high else low
         return number
 
     # --- values
@@ -83,15 +87,31 @@ class Blocks:
 
     def add(self, statement: Statement) -> bool:
         """Add a statement, unless it has no one meaning; return whether it was added."""
-        before = [dict(env) for env in self._machine.blocks]
-        memory = self._machine.snapshot()
+        machine = self._machine
+        if isinstance(statement, Op):  # it sets its name, and nothing else
+            return self._added(statement)
+        before = [dict(env) for env in machine.blocks]
+        memory = machine.snapshot()
         try:
-            self._machine.run([statement])
+            machine.run([statement])
         except Invalid:
-            self._machine.blocks[:] = before
-            self._machine.restore(memory)
+            machine.blocks[:] = before
+            machine.restore(memory)
             return False
         self.body.append(statement)
+        return True
+
+    def _added(self, op: Op) -> bool:
+        """Add an operation, unless it has no one meaning; return whether it was added."""
+        machine, steps = self._machine, self._machine.steps
+        try:
+            machine.run([op])
+        except Invalid:
+            machine.steps = steps
+            for env in machine.blocks:
+                env.pop(op.name, None)
+            return False
+        self.body.append(op)
         return True
 
     def op(self, op: str, *args: str, keep: bool = True, **fields: Any) -> str | None:
@@ -113,6 +133,12 @@ class Blocks:
         assert name is not None, (op, args, fields)
         return name
 
+    def beside(self, op: str, name: str, number: int) -> str:
+        """Add an operation of a value and a number, as a Python number or as a constant, and return its name."""
+        if self.pick(True, False):
+            return self.must(op, name, value=number, flag=True)
+        return self.must(op, name, self.full(None, number, self.value(name).dtype))
+
     def full(self, value: Value | None, number: float, dtype: str | None = None, shape: Sequence[int] | None = None) -> str:
         """Add a constant of a value's dtype and shape, and return its name."""
         dtype = dtype or (value.dtype if value is not None else "int32")
@@ -129,10 +155,10 @@ class Blocks:
             constants: those of the function whose body it is.
         """
         machine = self._machine
-        scope = machine.constants, self._indices, self.in_function
+        scope = machine.constants, self._indices, self._number, self.in_function
         kept = self.body, [dict(env) for env in machine.blocks], list(self.pool), machine.updated(), scope
         if constants is not None:
-            machine.constants, self._indices, self.in_function = dict(constants), {}, True
+            machine.constants, self._indices, self._number, self.in_function = dict(constants), {}, "", True
         self.body = []
         for env in self._machine.blocks:
             for name, one in names.items():
@@ -143,7 +169,8 @@ class Blocks:
     def leave(self, kept: tuple[Any, ...]) -> tuple[Statement, ...]:
         """End a body, and return its statements."""
         inner = tuple(self.body)
-        self.body, envs, self.pool, updated, (self._machine.constants, self._indices, self.in_function) = kept
+        self.body, envs, self.pool, updated, scope = kept
+        self._machine.constants, self._indices, self._number, self.in_function = scope
         self._machine.blocks[:] = envs
         self._machine.go_on(updated)  # the body runs again as a whole
         return inner
@@ -187,7 +214,7 @@ class Blocks:
         self._restart()
         index = self.index(one.shape)
         if var is not None:
-            index = self.must("add", index, self.must("mul", var, self.full(None, size)))
+            index = self.must("add", index, self.beside("mul", var, size))
         self.add(Store(buffer, index, name, self.mask(index, one.shape) if self.pick(False, False, True) else None))
 
     def update(self, name: str) -> None:
@@ -201,7 +228,7 @@ class Blocks:
         after = None if before is None else self.op(self.pick(*ops), before, name)
         if after is None:
             return
-        at = index if self.pick(True, True, False) else self.must("xor", index, self.full(None, 1))  # the neighbour's
+        at = index if self.pick(True, True, False) else self.beside("xor", index, 1)  # the neighbour's
         mask = self.mask(at, one.shape) if self.pick(False, False, True) else None
         if self.add(Store("u", at, after, mask)) and self.pick(True, False):
             self.load("u", one.shape, index)
@@ -256,9 +283,14 @@ class Blocks:
         self._machine.go_on(before.updated())
 
     def block_number(self) -> str | None:
-        """Return the number of the block, where there are several."""
+        """Return the number of the block, where there are several; most often as it was made before."""
         if self.grid == (1,):
             return None
+        if self._number not in self._machine.blocks[0] or self.pick(*[False] * 4, True):
+            self._number = self._block_number()
+        return self._number
+
+    def _block_number(self) -> str:
         if len(self.grid) == 1:
             return self.must("program_id", axis=0)
         slowest, *faster = self.pick(*permutations(range(len(self.grid))))
@@ -271,7 +303,7 @@ class Blocks:
     def index(self, shape: tuple[int, ...]) -> str:
         """Return indices of a block: 0, 1, ... in it, behind those of the blocks before; most often those made before."""
         made = self._indices.get(shape)
-        if made in self._machine.blocks[0] and self.pick(True, True, False):
+        if made in self._machine.blocks[0] and self.pick(True, True, True, False):
             return str(made)
         self._indices[shape] = self._index(shape)
         return self._indices[shape]
@@ -287,37 +319,45 @@ class Blocks:
             rows = self.must("expand_dims", self.must("arange", shape=(shape[0],)), axis=1, flag=self.pick(True, False))
             columns = self.must("expand_dims", self.must("arange", shape=(shape[1],)), axis=0, flag=self.pick(True, False))
             if self.pick(False, False, True):  # by columns
-                index = self.must("add", self.must("mul", columns, self.full(None, shape[0])), rows)
+                index = self.must("add", self.beside("mul", columns, shape[0]), rows)
             else:
-                index = self.must("add", self.must("mul", rows, self.full(None, shape[1])), columns)
+                index = self.must("add", self.beside("mul", rows, shape[1]), columns)
         else:
             index = self.must("arange", shape=(size,))
             index = index if shape == (size,) else self.must("reshape", index, shape=shape)
         if number is not None:
-            index = self.must("add", index, self.must("mul", number, self.full(None, size)))
+            index = self.must("add", index, self.beside("mul", number, size))
         return index
 
     def _tile_index(self, height: int, width: int) -> str:
         """Return indices of a block in a matrix of blocks that is as the grid is."""
         places = []
         for axis, size in enumerate((height, width)):
-            begin = self.must("mul", self.must("program_id", axis=axis), self.full(None, size))
+            begin = self.beside("mul", self.must("program_id", axis=axis), size)
             line = self.must("add", begin, self.must("arange", shape=(size,)))
             places.append(self.must("expand_dims", line, axis=1 - axis, flag=self.pick(True, False)))
-        row = self.must("mul", self.must("num_programs", axis=1), self.full(None, width))
+        row = self.beside("mul", self.must("num_programs", axis=1), width)
         return self.must("add", self.must("mul", places[0], row), places[1])
 
-    def load(self, buffer: str, shape: tuple[int, ...], index: str | None = None) -> str | None:
-        """Load a block, sometimes with a mask, and return its name."""
+    def load(
+        self, buffer: str, shape: tuple[int, ...], index: str | None = None, mask: str | None = None, *, keep: bool = True
+    ) -> str | None:
+        """Load a block, sometimes with a mask, and return its name.
+
+        Args:
+            mask: that it must have; without it, one may be drawn. keep: later statements may use it.
+        """
         one = next(one for one in self._buffers if one.name == buffer)
         at = index or self.index(shape)
-        name, mask, other = self.name(), None, None
-        if self.pick(False, False, True):
+        name, other = self.name(), None
+        if mask is None and self.pick(False, False, True):
             mask = self.mask(at, shape)
+        if mask is not None:
             other = self._other(one.dtype, at)
         if not self.add(Load(name, buffer, at if index else self._narrow(at), mask, other)):
             return None
-        self.pool.append(name)
+        if keep:
+            self.pool.append(name)
         return name
 
     def _other(self, dtype: str, index: str) -> str:
@@ -332,7 +372,7 @@ class Blocks:
 
     def _narrow(self, index: str) -> str:
         """Return indices, now and then in another dtype that holds them in every block, most often a small one."""
-        if self.pick(True, True, False):
+        if self.pick(True, True, True, False):
             return index
         most = max(int(env[index].data.max()) for env in self._machine.blocks)
         dtypes = [one for one in ("int8", "uint8", "int16", "uint16", "int64", "uint32") if most <= range_of(one)[1]]
@@ -351,11 +391,10 @@ class Blocks:
             lines = []
             for axis, extent in enumerate(shape):
                 line = self.must("expand_dims", self.must("arange", shape=(extent,)), axis=1 - axis)
-                bound = self.full(None, self.integer(0, extent))
-                lines.append(self.must("ge" if self.pick(False, False, False, True) else "lt", line, bound))
+                op = "ge" if self.pick(False, False, False, True) else "lt"
+                lines.append(self.beside(op, line, self.integer(0, extent)))
             return self.must("and", *lines)
-        bound = self.full(None, self.integer(0, max(1, 2 * math.prod(shape) - 1)), self.value(index).dtype)
-        return self.must(self.pick("lt", "ge", "ne"), index, bound)
+        return self.beside(self.pick("lt", "ge", "ne"), index, self.integer(0, max(1, 2 * math.prod(shape) - 1)))
 
     def outputs(self) -> None:
         """Store values, each in an output of its own: first those that nothing uses, since the others show in them."""
@@ -368,6 +407,7 @@ class Blocks:
                 return
             name = str(self.pick(*reversed(wanted[-3:])))
             stored.append(name)
+            name = self._with_others(name, [one for one in wanted if one not in used], stored)
             result = name
             if self.value(name).dtype == "bool":
                 result = self.must("cast", name, dtype="int32")
@@ -375,6 +415,22 @@ class Blocks:
                 result = self.op("cast", name, keep=False, dtype="bfloat16") or name
             one = self.value(result)
             self._output(buffer, result, one)
+
+    def _with_others(self, name: str, unused: list[str], stored: list[str]) -> str:
+        """Combine a value with up to three that nothing uses, so that these show in the output too; return the result.
+
+        Args:
+            stored: takes up their names.
+        """
+        for other in unused[: -1 - self.pick(3, 0, 2, 6) : -1]:
+            one, two = self.value(name), self.value(other)
+            whole = not {one.dtype, two.dtype} & {*FLOATS}
+            if other not in stored and fit(one, two) and (whole or {one.dtype, two.dtype} <= {*FLOATS}):
+                after = self.op("xor" if whole else self.pick("add", "maximum"), name, other, keep=False)
+                if after is not None:
+                    stored.append(other)
+                    name = after
+        return name
 
     def _output(self, buffer: str, name: str, one: Value) -> None:
         size = max(1, one.data.size) * math.prod(self.grid)
@@ -388,7 +444,7 @@ class Blocks:
         if atomic:
             lanes = self.pick("apart", "meet", "find what was there")
             if lanes == "meet":  # several in one element
-                index = self.must("and", index, self.full(None, size // 2))
+                index = self.beside("and", index, size // 2)
             signs = ("max", "min") if one.dtype in UNSIGNED else ()
             kind = self.pick("add", "max", "min", "and", "or", "xor", *signs, *(("xchg", "cas") if lanes != "meet" else ()))
             compare = self._compared(one) if kind == "cas" else None
@@ -434,3 +490,11 @@ class Blocks:
             num_stages=self.pick(3, 1, 2, 4),
             seed=self._seed,
         )
+
+
+def fit(a: Value, b: Value) -> bool:
+    """Return whether two blocks broadcast to a block that is not too large."""
+    try:
+        return math.prod(np.broadcast_shapes(a.shape, b.shape)) <= LARGEST
+    except ValueError:
+        return False

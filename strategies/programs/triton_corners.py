@@ -92,10 +92,8 @@ class Corners(Operations):
         index = blocks.chosen(lambda one: one.dtype == "int32" and one.shape == (side, side))
         if index is None or blocks.pick(True, False):
             line = blocks.must("arange", shape=(side * side,))
-            index = blocks.must(
-                "reshape", blocks.must("mul", line, blocks.full(None, blocks.pick(3, 1, 7))), shape=(side, side)
-            )
-        inside = blocks.must("and", index, blocks.full(None, side - 1))
+            index = blocks.must("reshape", blocks.beside("mul", line, blocks.pick(3, 1, 7)), shape=(side, side))
+        inside = blocks.beside("and", index, side - 1)
         blocks.op("gather", a, inside, axis=blocks.pick(0, 0, 1))
 
     def _bins(self) -> None:
@@ -107,7 +105,7 @@ class Corners(Operations):
         shape, bins = blocks.value(flat).shape, blocks.pick(4, 8, 2, 16)
         mask = self._condition(shape) if blocks.pick(True, False) else blocks.mask(blocks.must("arange", shape=shape), shape)
         if mask is not None and blocks.value(mask).shape == shape:
-            small = blocks.must("and", flat, blocks.full(None, bins - 1))
+            small = blocks.beside("and", flat, bins - 1)
             blocks.op("histogram", small, mask, value=bins)
 
     def _two_dtypes(self) -> None:

@@ -10,8 +10,9 @@ from mhc.programs.grammar import INTEGERS, bits_of
 from mhc.programs.known import is_before
 from mhc.programs.triton.grammar import FLOATS, Atomic, BlockLoad, BlockStore, Buffer, Descriptor
 from mhc.programs.triton.values import Described, Value
-from mhc.strategies.programs.triton_blocks import ATOMIC, Blocks
+from mhc.strategies.programs.triton_blocks import ATOMIC
 from mhc.strategies.programs.triton_corners import Corners
+from mhc.strategies.programs.triton_operands import Operands
 
 _INPUTS = 4
 """No more are added for descriptors."""
@@ -21,7 +22,7 @@ _LARGEST = 1024
 _MOST_ROWS = 32
 
 
-class DescribedBlocks(Blocks):
+class DescribedBlocks(Operands):
     """A program that is being drawn, with descriptors of its buffers."""
 
     def has_descriptors(self) -> bool:
@@ -106,12 +107,12 @@ class DescribedBlocks(Blocks):
         others = ("add", "max", "min", "and", "or", "xor") if one.dtype in ATOMIC else ()
         kind: Any = self.pick("cas", "xchg", "cas", "xchg", *others) if one.dtype in ATOMIC else "cas"
         compare = self._compared(one, index) if kind == "cas" else None
-        if self.pick(True, True, False):
+        if self.pick(True, False):
             before = self.name()
             if self.add(Atomic(kind, "u", self._narrow(index), name, name=before, compare=compare)):
                 self.pool.append(before)
         else:
-            mask = self.mask(index, one.shape) if kind != "cas" and self.pick(True, False) else None
+            mask = self.mask(index, one.shape) if kind != "cas" and self.pick(True, True, False) else None
             self.add(Atomic(kind, "u", self._narrow(index), name, mask, compare=compare))
         if self.pick(True, False):
             self.load("u", one.shape, index)
@@ -128,7 +129,7 @@ class Descriptors(Corners):
     def kinds(self) -> list[Callable[[], None]]:
         """Return what draws a statement without a body each."""
         described = [self._described] if self._blocks.has_descriptors() else []
-        return [*super().kinds(), *described, self._exchange]
+        return [*super().kinds(), *described, *[self._exchange] * 3]
 
     def _exchange(self) -> None:
         """Draw an atomic operation that sets elements in place."""
@@ -202,11 +203,11 @@ class Descriptors(Corners):
                     number = blocks.block_number()
                 case "value":
                     number = blocks.chosen(lambda one: one.dtype == "int32" and not one.shape)
-                    number = number and blocks.must("and", number, blocks.full(None, 3))
+                    number = number and blocks.beside("and", number, 3)
         if number is None:
             return blocks.full(None, first)
-        begin = blocks.must("mul", number, blocks.full(None, extent))
-        return blocks.must("add", begin, blocks.full(None, first)) if first else begin
+        begin = blocks.beside("mul", number, extent)
+        return blocks.beside("add", begin, first) if first else begin
 
     def _walked(self, name: str, number: str) -> None:
         """Load a block of a descriptor that is another one in every iteration."""

@@ -3,15 +3,14 @@
 import math
 from collections.abc import Callable
 
-import numpy as np
-
 from mhc.programs.grammar import INTEGERS, SIGNED, bits_of, range_of
 from mhc.programs.known import is_before
 from mhc.programs.triton.grammar import BINARY, COMPARISONS, FLOATS
 from mhc.programs.triton.values import Value
-from mhc.strategies.programs.triton_blocks import Blocks
+from mhc.strategies.programs.triton_blocks import Blocks, fit
 
 _ANY = (*INTEGERS, *FLOATS)
+_BITS = ("and", "or", "xor")
 _IN_ANY_ORDER = ("add", "mul", "and", "or", "xor", "min", "max")
 
 
@@ -24,7 +23,7 @@ class Operations:
     def kinds(self) -> list[Callable[[], None]]:
         """Return what draws a statement without a body each; where it has no one meaning, it adds nothing."""
         kinds = [self._binary, self._unary, self._select, self._shape, self._reduction, self._scan, self._order, self._cast]
-        kinds += [*kinds, self._binary, self._shape, self._reduction, self._binary, self._shape]
+        kinds += [*kinds, *kinds, *[self._binary] * 7, self._shape, self._reduction, self._shape]
         return kinds if self._blocks.grid == (1,) else [*kinds, self._place]
 
     def _like(self, one: Value, *, broadcast: bool = True) -> str:
@@ -32,7 +31,7 @@ class Operations:
         blocks = self._blocks
         if blocks.pick(True, True, False):
             found = blocks.chosen(
-                lambda other: other.dtype == one.dtype and (other.shape == one.shape or (broadcast and _fit(one, other)))
+                lambda other: other.dtype == one.dtype and (other.shape == one.shape or (broadcast and fit(one, other)))
             )
             if found is not None:
                 return found
@@ -44,6 +43,18 @@ class Operations:
                     return cast
         return blocks.full(one, self._number(one.dtype), shape=() if broadcast and blocks.pick(False, True) else one.shape)
 
+    def _like_or_near(self, a: str, *, broadcast: bool = True) -> str:
+        """Return what goes together with a value: now and then itself, or what differs little from it."""
+        blocks, one = self._blocks, self._blocks.value(a)
+        match blocks.pick(*["like"] * 10, "near", "near", "same"):
+            case "same":
+                return a
+            case "near" if one.dtype != "bool":
+                ops = ("add", "sub") if one.dtype in FLOATS else ("add", "sub", "xor")
+                near = blocks.op(blocks.pick(*ops), a, value=blocks.pick(1, 4, 2, 8), flag=True, keep=False)
+                return near or a
+        return self._like(one, broadcast=broadcast)
+
     def _number(self, dtype: str) -> float:
         blocks = self._blocks
         if dtype == "bool":
@@ -51,8 +62,15 @@ class Operations:
         if dtype in FLOATS:
             return float(blocks.pick(1.0, 0.0, 2.0, 0.5, -1.0, -0.5, 3.0))
         least, most = range_of(dtype)
-        signs = (-1, -3) if dtype in SIGNED else (most // 2 + 1, most - 9)
-        return int(blocks.pick(1, 0, 2, 3, 7, 5, 8, *signs, most, least, blocks.integer(0, 127)))
+        signs = (-1, -3, -4, least + 1) if dtype in SIGNED else (most // 2 + 1, most - 9)
+        return int(blocks.pick(1, 0, 2, 3, 7, 4, 8, 16, 5, *signs, most, most - 1, least, blocks.integer(0, 127)))
+
+    def _number_for(self, op: str, dtype: str) -> float:
+        """Return a number that an operation most often allows as its second operand."""
+        if op in {"shl", "shr"} and dtype in INTEGERS:
+            return self._blocks.integer(0, bits_of(dtype) - 1)
+        number = self._number(dtype)
+        return number or 4 if op in {"floordiv", "mod"} else number
 
     def _binary(self) -> None:
         blocks = self._blocks
@@ -60,22 +78,32 @@ class Operations:
         if a is None:
             return
         one = blocks.value(a)
-        ops: tuple[str, ...] = BINARY
+        ops: tuple[str, ...] = (*BINARY, *COMPARISONS)
         if one.dtype == "bool":
-            ops = ("and", "or", "xor")
+            ops = ("and", "or", "xor", *COMPARISONS)
         elif one.dtype in FLOATS:
-            ops = ("add", "sub", "mul", "minimum", "maximum")
+            ops = ("add", "sub", "mul", "minimum", "maximum", *COMPARISONS)
         op = blocks.pick(*ops)
         if one.dtype != "bool" and op not in {"minimum", "maximum", "umulhi"} and blocks.pick(False, False, True):
-            blocks.op(op, a, value=self._number(one.dtype), flag=True, axis=blocks.pick(0, 0, 1))
+            blocks.op(op, a, value=self._number_for(op, one.dtype), flag=True, axis=blocks.pick(0, 0, 1))
             return
-        b = self._like(one)
-        if op in {"shl", "shr"} and blocks.pick(True, True, False):
-            b = blocks.full(one, blocks.integer(0, bits_of(one.dtype) - 1))
+        b = self._like_or_near(a)
+        if blocks.pick(*[False] * 4, True):  # operands of two dtypes
+            b = blocks.chosen(lambda other: other.dtype != one.dtype and fit(one, other)) or b
+            op = blocks.pick("add", "mul", "sub", op) if one.dtype == "bool" else op
+        if op in {"shl", "shr"}:
+            b = self._shift_of(one, b)
         if op in {"floordiv", "mod"} and not blocks.value(b).data.all():
-            b = blocks.must("or", b, blocks.full(blocks.value(b), 1))
+            b = blocks.op("or", b, blocks.full(blocks.value(b), 1)) or b
         left, right = (b, a) if blocks.pick(False, False, True) else (a, b)
         blocks.op(op, left, right)
+
+    def _shift_of(self, one: Value, b: str) -> str:
+        """Return by how much is shifted: a number, or a value that is cut to what the dtype allows."""
+        blocks, most = self._blocks, bits_of(one.dtype) - 1
+        if blocks.value(b).dtype not in INTEGERS or blocks.pick(True, True, False):
+            return blocks.full(one, blocks.integer(0, most), shape=blocks.pick(one.shape, ()))
+        return blocks.must("and", b, blocks.full(blocks.value(b), most))
 
     def _place(self) -> None:
         """Draw a number of the block or of the grid, which is a value like others."""
@@ -118,6 +146,9 @@ class Operations:
     def _one_condition(self) -> str | None:
         """Return a bool of one element."""
         blocks = self._blocks
+        held = blocks.chosen(lambda one: one.dtype == "bool" and not one.shape) if blocks.pick(False, False, True) else None
+        if held is not None:
+            return held
         a = blocks.chosen(lambda one: one.dtype != "bool" and not one.shape)
         if a is None or blocks.pick(False, True):
             a = blocks.chosen(lambda one: one.dtype in INTEGERS and len(one.shape) > 0)
@@ -140,8 +171,17 @@ class Operations:
             blocks.op("clamp", a, blocks.full(one, low), blocks.full(one, high))
             return
         condition = self._condition(one.shape)
-        if condition is not None and blocks.value(condition).shape == one.shape:
-            blocks.op("where", condition, a, self._like(one, broadcast=False))
+        if blocks.pick(False, False, True):  # of a row, say
+            condition = blocks.chosen(lambda other: other.dtype == "bool" and fit(one, other)) or condition
+        if condition is None:
+            return
+        if one.dtype != "bool" and blocks.pick(False, False, True):
+            blocks.op("where", condition, a, value=self._number(one.dtype), flag=True, axis=blocks.pick(0, 0, 1))
+            return
+        b = self._like_or_near(a, broadcast=blocks.pick(False, False, True))
+        if blocks.pick(*[False] * 7, True):  # operands of two dtypes
+            b = blocks.chosen(lambda other: other.dtype != one.dtype and fit(one, other)) or b
+        blocks.op("where", condition, *blocks.pick((a, b), (b, a)))
 
     def _shape(self) -> None:
         blocks = self._blocks
@@ -205,36 +245,37 @@ class Operations:
 
     def _reduction(self) -> None:
         blocks = self._blocks
-        a = blocks.chosen(lambda one: len(one.shape) > 0 and one.dtype != "bool")
+        a = blocks.chosen(lambda one: len(one.shape) > 0)
         if a is None:
             return
         one = blocks.value(a)
         axis = blocks.integer(0, len(one.shape) - 1)
         op = blocks.pick("sum", "max", "min", "xor_sum", "reduce_or", "argmax", "argmin", "reduce")
         axis = -1 if op not in {"argmax", "argmin"} and blocks.pick(False, False, True) else axis
-        combines = ("add", "min", "max") if one.dtype in FLOATS else _IN_ANY_ORDER
+        combines = ("add", "min", "max") if one.dtype in FLOATS else _BITS if one.dtype == "bool" else _IN_ANY_ORDER
         combine = blocks.pick(*combines) if op == "reduce" else "add"
         blocks.op(op, a, axis=axis, flag=blocks.pick(False, True), combine=combine)
 
     def _scan(self) -> None:
         blocks = self._blocks
-        a = blocks.chosen(lambda one: len(one.shape) > 0 and one.dtype != "bool")
+        a = blocks.chosen(lambda one: len(one.shape) > 0)
         if a is None:
             return
         one = blocks.value(a)
-        op = blocks.pick("cumsum", "cumprod", "associative_scan")
-        combines = ("add", "min", "max", "left", "right") if one.dtype in FLOATS else (*_IN_ANY_ORDER, "left", "right")
+        op = blocks.pick("cumsum", "associative_scan" if one.dtype == "bool" else "cumprod", "associative_scan")
+        combines = ("add", "min", "max") if one.dtype in FLOATS else _BITS if one.dtype == "bool" else _IN_ANY_ORDER
+        combines = (*combines, "left", "right")
         combine = blocks.pick(*combines) if op == "associative_scan" else "add"
         axis = blocks.integer(0, len(one.shape) - 1)
         blocks.op(op, a, axis=axis, flag=blocks.pick(False, True), combine=combine)
 
     def _order(self) -> None:
         blocks = self._blocks
-        a = blocks.chosen(lambda one: len(one.shape) > 0 and one.dtype != "bool" and one.data.size <= 256)
+        a = blocks.chosen(lambda one: len(one.shape) > 0 and one.data.size <= 256)
         if a is None:
             return
         one = blocks.value(a)
-        match blocks.pick("sort", "topk", "gather", "histogram"):
+        match blocks.pick("gather") if one.dtype == "bool" else blocks.pick("sort", "topk", "gather", "histogram"):
             case "sort":
                 blocks.op("sort", a, flag=blocks.pick(False, True))
             case "topk":
@@ -243,24 +284,19 @@ class Operations:
                 axis = blocks.integer(0, len(one.shape) - 1)
                 self._gather(a, one, axis)
             case "histogram":
-                flat = blocks.chosen(lambda other: other.dtype == "int32" and len(other.shape) == 1)
+                flat = blocks.chosen(lambda other: other.dtype in {"int32", "uint32"} and len(other.shape) == 1)
                 if flat is not None:
                     bins = blocks.pick(4, 8, 2, 16)
-                    small = blocks.must("and", flat, blocks.full(None, bins - 1))
+                    small = blocks.must("and", flat, value=bins - 1, flag=True)
                     blocks.op("histogram", small, value=bins)
 
     def _gather(self, a: str, one: Value, axis: int) -> None:
         blocks = self._blocks
-        index = blocks.chosen(lambda other: other.dtype == "int32" and other.shape == one.shape)
+        last = one.shape[axis] - 1
+        index = blocks.chosen(
+            lambda other: other.dtype in INTEGERS and other.shape == one.shape and range_of(other.dtype)[1] >= last
+        )
         if index is None:
             return
-        inside = blocks.must("and", index, blocks.full(None, one.shape[axis] - 1))
+        inside = blocks.must("and", index, blocks.full(blocks.value(index), last, shape=()))
         blocks.op("gather", a, inside, axis=axis)
-
-
-def _fit(a: Value, b: Value) -> bool:
-    """Return whether two blocks broadcast to a block that is not too large."""
-    try:
-        return math.prod(np.broadcast_shapes(a.shape, b.shape)) <= 1024
-    except ValueError:
-        return False

@@ -32,7 +32,7 @@ def _programs(draw: Draw, release: str) -> TritonProgram:
     blocks.inputs()
     statements = Functions(blocks)
     statements.define()
-    for _ in range(blocks.pick(1, 2, 4, 6, 9, 12, 16, 24)):
+    for _ in range(blocks.pick(1, 3, 6, 9, 12, 16, 20, 28)):
         if not blocks.is_long():
             statements.statement(depth=0)
     blocks.outputs()

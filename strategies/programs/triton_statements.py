@@ -106,7 +106,7 @@ class Statements(Descriptors):
         if one.size < ITERATIONS or size & (size - 1):
             return
         index = blocks.index(shape)
-        stride = blocks.must("mul", var, blocks.full(None, size * math.prod(blocks.grid)))
+        stride = blocks.beside("mul", var, size * math.prod(blocks.grid))
         loaded = blocks.load(one.name, shape, blocks.must("add", index, stride))
         if loaded is not None and blocks.pick(True, False):  # a second use
             like = blocks.chosen(lambda other: other.dtype == one.dtype and other.shape == shape)
@@ -185,7 +185,9 @@ class Statements(Descriptors):
             return
         a = blocks.input(dtype, m * k * blocks_of * ITERATIONS, -4, 4)
         b = blocks.input(dtype, k * n * blocks_of * ITERATIONS, -4, 4)
-        total = blocks.full(None, 0, wide, (m, n))
+        held = blocks.chosen(lambda one: one.dtype == wide and one.shape == (m, n)) if blocks.pick(False, True) else None
+        held = held or (blocks.made(wide, (m, n)) if blocks.pick(False, False, True) else None)
+        total = held or blocks.full(None, 0, wide, (m, n))
         iterations, kind = blocks.integer(1, ITERATIONS), blocks.pick("range", "tl.range")
         var, name, more = blocks.name(), blocks.name(), blocks.name()
         extra = blocks.full(None, 0, dtype, (m, k))
@@ -194,6 +196,9 @@ class Statements(Descriptors):
         one = self._tile(a, (m, k), var, by_descriptor[0])
         two = self._tile(b, (k, n), var, by_descriptor[1])
         after = blocks.op("dot", one, two, name, flag=tf32)
+        if after is not None and blocks.pick(False, False, True):  # a product that is added to another one
+            other = blocks.op(blocks.pick("maximum", "add", "minimum"), one, self._like(blocks.value(one), broadcast=False))
+            after = blocks.op("dot", other or one, two, after, flag=tf32) or after
         twice = blocks.op(blocks.pick("add", "maximum"), more, one) if blocks.pick(True, False) else more
         body = blocks.leave(kept)
         if after is None or twice is None:
@@ -222,10 +227,10 @@ class Statements(Descriptors):
         blocks = self._blocks
         if described is not None:
             name, block, turned_over = described
-            number = blocks.must("mul", var, blocks.full(None, math.prod(blocks.grid)))
+            number = blocks.beside("mul", var, math.prod(blocks.grid))
             place = blocks.block_number()
             number = number if place is None else blocks.must("add", number, place)
-            loaded = blocks.load_block(name, (blocks.must("mul", number, blocks.full(None, block[0])), blocks.full(None, 0)))
+            loaded = blocks.load_block(name, (blocks.beside("mul", number, block[0]), blocks.full(None, 0)))
             assert loaded is not None
             return blocks.must("permute", loaded, axes=(1, 0)) if turned_over else loaded
         if blocks.pick(False, True):
@@ -236,7 +241,7 @@ class Statements(Descriptors):
     def _tile_of(self, buffer: str, shape: tuple[int, int], var: str) -> str:
         blocks = self._blocks
         size = math.prod(shape)
-        stride = blocks.must("mul", var, blocks.full(None, size * math.prod(blocks.grid)))
+        stride = blocks.beside("mul", var, size * math.prod(blocks.grid))
         loaded = blocks.load(buffer, shape, blocks.must("add", blocks.index(shape), stride))
         assert loaded is not None
         return loaded

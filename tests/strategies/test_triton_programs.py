@@ -142,7 +142,7 @@ def matrix_indices(program: TritonProgram) -> set[str]:
             down, right = (np.diff(values[one.index].data.astype(np.int64), axis=axis) for axis in range(2))
             found |= {"rows"} if (right == 1).all() else {"columns"} if (down == 1).all() else set()
             if one.mask is not None:
-                held = values[one.mask].data
+                held = np.broadcast_to(values[one.mask].data, values[one.index].shape)
                 rows, columns = np.any(held, axis=1), np.any(held, axis=0)
                 if (held == np.outer(rows, columns)).all() and not rows.all() and not columns.all() and rows.any():
                     found.add("masks of both axes")
