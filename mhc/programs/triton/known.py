@@ -9,6 +9,8 @@ from mhc.programs.grammar import INTEGERS, SIGNED, UNSIGNED, bits_of, range_of
 from mhc.programs.known import UNSENT, Known
 from mhc.programs.triton.cuts import dtypes_seen, seen
 from mhc.programs.triton.grammar import (
+    COMPARISONS,
+    FLOATS,
     SCANS,
     SHAPES,
     Atomic,
@@ -17,11 +19,13 @@ from mhc.programs.triton.grammar import (
     Carry,
     Descriptor,
     For,
+    If,
     Load,
     Op,
     Statement,
     Store,
     TritonProgram,
+    uses,
     walk,
 )
 from mhc.programs.triton.values import Value
@@ -33,6 +37,7 @@ _COMPILED = ("compiled", "cuda")
 _RESHAPED = ("reshape", "ravel", "interleave", "flip", "sort", "topk")
 """Operations that end with a `tt.reshape`."""
 _PLACES = ("argmax", "argmin", "reduce")
+_BITS = ("and", "or", "xor")
 _GENERIC = ("reduce", "reduce_or", "xor_sum")
 """Reductions that the interpreter does element by element, with the function that combines two."""
 
@@ -109,6 +114,20 @@ def _stores_within_16_bytes(program: TritonProgram) -> bool:
             if buffer is not None and int(values[one.sizes[-1]].data) * bits_of(buffer.dtype) % 128:
                 return True
     return False
+
+
+def _spreads_a_bool_of_floats(program: TritonProgram) -> bool:
+    """Return whether a bool of one element, made of floats, may be combined with a block, or may be a mask of one."""
+    nodes = list(walk(program.body))
+    made = [one for one in nodes if isinstance(one, Op) and one.op in {*COMPARISONS, "cast"}]
+    values = seen(program) if made else {}
+    single = {
+        one.name for one in made if one.name in values and values[one.name].dtype == "bool" and not values[one.name].shape
+    }
+    names = {one.name for one in made if one.name in single and values[one.args[0]].dtype in FLOATS}
+    spread = (one for one in nodes if not isinstance(one, Op) or one.op in {*_BITS, "invert", "broadcast_to"})
+    read = {name for one in spread for name in uses(one) if not isinstance(one, If) or name != one.condition}
+    return bool(names & read)
 
 
 def _unsigned(program: TritonProgram) -> bool:
@@ -209,6 +228,19 @@ KNOWN: tuple[Known, ...] = (
             Op("v6", "permute", ("v5",), axes=(1, 0)),
             Op("v2", "ravel", ("v6",)),
             size=1,
+        ),
+    ),
+    Known(
+        issue=f"{UNSENT}/triton_spread_bool",
+        kinds=("interpreted",),
+        holds=_spreads_a_bool_of_floats,
+        example=_example(
+            "float32",
+            Op("v4", "full", dtype="float32"),
+            Op("v5", "ge", ("v4", "v4")),
+            Op("v6", "gt", ("v1", "v4")),
+            Op("v7", "and", ("v6", "v5")),
+            Op("v2", "cast", ("v7",), dtype="float32"),
         ),
     ),
     Known(
