@@ -38,10 +38,15 @@ ITERATIONS = 4
 
 
 class Blocks:
-    """A program that is being drawn."""
+    """A program that is being drawn.
 
-    def __init__(self, draw: Draw, release: str) -> None:
+    Attributes:
+        brain: whether it computes in bfloat16; where it does not, it loads and stores such elements all the same.
+    """
+
+    def __init__(self, draw: Draw, release: str, *, interpreted: bool = False) -> None:
         self._draw, self.release = draw, release
+        self.brain: bool = not interpreted or self.pick(False, False, False, True)
         self.grid: tuple[int, ...] = self.pick(
             (1,), (1,), (1,), (1,), (2,), (3,), (2, 2), (2, 3), (3, 1), (1, 4), (2, 1, 2), (1, 3, 2)
         )
@@ -186,7 +191,9 @@ class Blocks:
             self._buffers.append(self._input(name, dtype, math.prod(other) * math.prod(self.grid) * ITERATIONS))
             self._restart()
             loaded = self.load(name, other)
-            if dtype == "bfloat16" and loaded is not None and self.pick(True, False):  # which an interpreter does too
+            if loaded is None or self.value(loaded).dtype != "bfloat16":
+                continue
+            if self.pick(True, False):  # which an interpreter does too
                 self.op("cast", loaded, dtype="float32")
                 self.pool.remove(loaded)
 
@@ -356,6 +363,12 @@ class Blocks:
             other = self._other(one.dtype, at)
         if not self.add(Load(name, buffer, at if index else self._narrow(at), mask, other)):
             return None
+        return self._loaded(name, keep=keep)
+
+    def _loaded(self, name: str, *, keep: bool = True) -> str:
+        """Take up what was loaded, and return its name; a bfloat16 becomes a float32 where no bfloat16 is computed with."""
+        if not self.brain and self.value(name).dtype == "bfloat16":
+            name = self.must("cast", name, dtype="float32")
         if keep:
             self.pool.append(name)
         return name

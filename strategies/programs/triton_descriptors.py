@@ -47,10 +47,7 @@ class DescribedBlocks(Operands):
     def load_block(self, descriptor: str, offsets: Sequence[str]) -> str | None:
         """Load a block of a descriptor, and return its name."""
         name = self.name()
-        if not self.add(BlockLoad(name, descriptor, tuple(offsets))):
-            return None
-        self.pool.append(name)
-        return name
+        return self._loaded(name) if self.add(BlockLoad(name, descriptor, tuple(offsets))) else None
 
     def matrix(self, dtype: str, size: int) -> Buffer:
         """Add an input of a descriptor."""

@@ -125,11 +125,12 @@ class Operations:
         if a is None:
             return
         dtype = blocks.value(a).dtype
-        alike = [one for one in _ANY if dtype not in {one, "bool"} and bits_of(one) == bits_of(dtype)]
+        dtypes = [one for one in _ANY if one != dtype and (blocks.brain or one != "bfloat16")]
+        alike = [one for one in dtypes if dtype != "bool" and bits_of(one) == bits_of(dtype)]
         if alike and blocks.pick(False, True):
             blocks.op("bitcast", a, dtype=blocks.pick(*alike))
         else:
-            blocks.op("cast", a, dtype=blocks.pick("int32", *(one for one in (*_ANY, "bool") if one != dtype)))
+            blocks.op("cast", a, dtype=blocks.pick("int32", *dtypes, *(["bool"] if dtype != "bool" else [])))
 
     def _condition(self, shape: tuple[int, ...]) -> str | None:
         """Return a bool of a shape."""

@@ -17,18 +17,19 @@ from mhc.strategies.programs.triton_descriptors import DescribedBlocks
 from mhc.strategies.programs.triton_functions import Functions
 
 
-def triton_programs(release: str) -> st.SearchStrategy[TritonProgram]:
+def triton_programs(release: str, *, interpreted: bool = False) -> st.SearchStrategy[TritonProgram]:
     """Draw programs that Triton must give one meaning.
 
     Args:
-        release: of Triton; some operations came later.
+        release: of Triton; some operations came later. interpreted: fewer of them compute in bfloat16, which is judged by
+            compilers only.
     """
-    return _programs(release).filter(partial(has_meaning, evaluate))
+    return _programs(release, interpreted=interpreted).filter(partial(has_meaning, evaluate))
 
 
 @st.composite
-def _programs(draw: Draw, release: str) -> TritonProgram:
-    blocks = DescribedBlocks(draw, release)
+def _programs(draw: Draw, release: str, *, interpreted: bool) -> TritonProgram:
+    blocks = DescribedBlocks(draw, release, interpreted=interpreted)
     blocks.inputs()
     statements = Functions(blocks)
     statements.define()

@@ -176,7 +176,7 @@ class Statements(Descriptors):
     def _products(self) -> None:
         """Draw a product of matrices, sometimes summed up by a loop in which its factors are used twice."""
         blocks = self._blocks
-        dtype = blocks.pick("float16", "float32", "int8", "bfloat16")
+        dtype = blocks.pick("float16", "float32", "int8", *(["bfloat16"] if blocks.brain else []))
         m, n, k = blocks.pick(16, 32), blocks.pick(16, 32), 32 if dtype == "int8" else blocks.pick(16, 32)
         wide = "int32" if dtype == "int8" else "float32"
         tf32 = dtype == "float32" and blocks.pick(False, True)

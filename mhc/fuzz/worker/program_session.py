@@ -226,7 +226,9 @@ def _known(target: ProgramTarget, program: AnyProgram) -> bool:
 
 def _strategy(target: ProgramTarget) -> SearchStrategy[Any]:
     """Return what draws programs for a target."""
-    return triton_programs(target.release()) if target.dsl == "triton" else programs(features_of(target))
+    if target.dsl == "triton":
+        return triton_programs(target.release(), interpreted=target.kind == "interpreted")
+    return programs(features_of(target))
 
 
 def features_of(target: ProgramTarget) -> Features:
