@@ -152,6 +152,15 @@ _REVERSED = TritonProgram(
         Atomic("add", "y", "v0", "v2"),
     ),
 )
+_COUNTED = TritonProgram(
+    buffers=(Buffer("x", 4, "uint32", most=3), Buffer("y", 4, written=True, zeroed=True)),
+    body=(
+        Op("v0", "arange", shape=(4,)),
+        Load("v1", "x", "v0"),
+        Op("v2", "histogram", ("v1",), value=4),
+        Atomic("max", "y", "v0", "v2"),
+    ),
+)
 _LIMITS = (
     Op("v4", "full", dtype="float64", shape=(4,), value=-0.5),
     Op("v5", "full", dtype="float64", shape=(4,), value=0.5),
@@ -216,6 +225,13 @@ KNOWN: tuple[Known, ...] = (
         before="3.9.0",
         holds=_reversed_into_an_atomic,
         example=_REVERSED,
+    ),
+    Known(
+        issue="docs/results/programs.md",
+        kinds=("interpreted",),
+        before="3.9.0",
+        holds=_takes("histogram", ("uint32",)),
+        example=_COUNTED,
     ),
     Known(
         issue=f"{UNSENT}/triton_keep_dims",
