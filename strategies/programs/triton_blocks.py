@@ -83,12 +83,19 @@ class Blocks:
         return f"v{self._names - 1}"
 
     def chosen(self, holds: Callable[[Value], bool]) -> str | None:
-        """Draw a value that fits, most often one of the last; None where there is none."""
+        """Draw a value that fits, most often one of the last, else one of any dtype that there is; None where none fits."""
         fitting = [one for one in self.pool if holds(self.value(one))]
         if not fitting:
             return None
-        late = fitting[-3:] if self.pick(True, True, False) else fitting
-        return str(self.pick(*reversed(late)))
+        if self.pick(True, True, False):
+            return self.pick_late(fitting[-3:])
+        dtypes = dict.fromkeys(self.value(one).dtype for one in reversed(fitting))
+        dtype = self.pick(*dtypes)
+        return self.pick_late([one for one in fitting if self.value(one).dtype == dtype])
+
+    def pick_late(self, names: Sequence[str]) -> str:
+        """Draw one of the names, of which the last is the simplest."""
+        return str(self.pick(*reversed(names)))
 
     def add(self, statement: Statement) -> bool:
         """Add a statement, unless it has no one meaning; return whether it was added."""

@@ -180,7 +180,7 @@ class Operands(Blocks):
     def _turned(self, name: str) -> str | None:
         """Return a value whose elements are in another order."""
         one = self.value(name)
-        if not one.shape:
+        if one.data.size == 1:
             return name
         turns = [axes for axes in permutations(range(len(one.shape))) if tuple(one.shape[at] for at in axes) == one.shape]
         if len(turns) > 1 and self.pick(True, False):

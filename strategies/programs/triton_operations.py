@@ -69,8 +69,18 @@ class Operations:
         """Return a number that an operation most often allows as its second operand."""
         if op in {"shl", "shr"} and dtype in INTEGERS:
             return self._blocks.integer(0, bits_of(dtype) - 1)
-        number = self._number(dtype)
-        return number or 4 if op in {"floordiv", "mod"} else number
+        if op in {"floordiv", "mod"} and dtype in INTEGERS:
+            return int(self._blocks.pick(4, 2, 8, 3, 7, 16, self._number(dtype) or 1))
+        return self._number(dtype)
+
+    def _around_0(self, a: str) -> str:
+        """Return an integer block of which some elements are below 0, now and then, where it had none."""
+        blocks, one = self._blocks, self._blocks.value(a)
+        if one.dtype not in SIGNED or (one.data < 0).any() or blocks.pick(False, True):
+            return a
+        middle = int(one.data.reshape(-1)[one.data.size // 2])
+        most = range_of(one.dtype)[1]
+        return blocks.op("sub", a, value=min(most, blocks.pick(4, 8, middle, 100)), flag=True, keep=False) or a
 
     def _binary(self) -> None:
         blocks = self._blocks
@@ -84,7 +94,10 @@ class Operations:
         elif one.dtype in FLOATS:
             ops = ("add", "sub", "mul", "minimum", "maximum", *COMPARISONS)
         op = blocks.pick(*ops)
-        if one.dtype != "bool" and op not in {"minimum", "maximum", "umulhi"} and blocks.pick(False, False, True):
+        if op in {"floordiv", "mod", "shr"}:
+            a = self._around_0(a)
+        beside = (False, True) if op in {"floordiv", "mod", "shl", "shr"} else (False, False, True)
+        if one.dtype != "bool" and op not in {"minimum", "maximum", "umulhi"} and blocks.pick(*beside):
             blocks.op(op, a, value=self._number_for(op, one.dtype), flag=True, axis=blocks.pick(0, 0, 1))
             return
         b = self._like_or_near(a)

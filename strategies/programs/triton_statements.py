@@ -85,10 +85,15 @@ class Statements(Descriptors):
         return begin, end, step
 
     def _bound(self, end: int, dtype: str) -> str | None:
-        """Return a number that Triton does not know when it compiles."""
+        """Return a number that Triton does not know when it compiles: it is loaded, an argument, or computed of one."""
         blocks = self._blocks
-        name = blocks.input(dtype, 1, end, end)
-        return blocks.load_one(name)
+        if blocks.in_function or abs(end) > 1 << 20 or blocks.pick(True, False):
+            return blocks.load_one(blocks.input(dtype, 1, end, end))
+        block = blocks.pick(1, 4, 16)
+        if block == 1 or end < 1:
+            return blocks.must("full", dtype=dtype, value=end, flag=True)
+        number = blocks.must("full", dtype=dtype, value=end * block - blocks.integer(0, block - 1), flag=True)
+        return blocks.must("cdiv", number, value=block, flag=True)
 
     def _number_of(self, var: str, shift: int, dtype: str) -> str:
         """Return the index of a loop as an int32, without what moves all of them."""
@@ -195,6 +200,9 @@ class Statements(Descriptors):
         kept = blocks.enter({var: value("int32", np.int32(0)), name: total, more: extra})
         one = self._tile(a, (m, k), var, by_descriptor[0])
         two = self._tile(b, (k, n), var, by_descriptor[1])
+        if blocks.pick(False, False, True):  # a factor that is computed
+            like = self._like(blocks.value(two), broadcast=False)
+            two = blocks.op(blocks.pick("minimum", "maximum", "sub"), two, like, keep=False) or two
         after = blocks.op("dot", one, two, name, flag=tf32)
         if after is not None and blocks.pick(False, False, True):  # a product that is added to another one
             other = blocks.op(blocks.pick("maximum", "add", "minimum"), one, self._like(blocks.value(one), broadcast=False))

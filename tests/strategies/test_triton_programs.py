@@ -135,9 +135,15 @@ def test_a_block_that_is_lost_where_it_reaches_over_an_end_is_seen(
     )
 
 
+@functools.cache
+def values_of(program: TritonProgram) -> Mapping[str, Value]:
+    """Return a value of each name; called before anything is patched."""
+    return seen(program)
+
+
 def matrix_indices(program: TritonProgram) -> set[str]:
     """Return in which orders a program loads and stores blocks of two axes, and whether both axes have a mask."""
-    values, found = seen(program), set()
+    values, found = values_of(program), set()
     for one in walk(program.body):
         if isinstance(one, (Load, Store)) and len(values[one.index].shape) == 2 and min(values[one.index].shape) > 1:
             down, right = (np.diff(values[one.index].data.astype(np.int64), axis=axis) for axis in range(2))
@@ -178,7 +184,7 @@ def test_numbers_and_none_are_written_as_people_write_them(programs: list[Triton
 def test_masks_leave_other_values_and_indices_are_of_other_dtypes(programs: list[TritonProgram]) -> None:
     varied, narrow = 0, 0
     for program in programs:
-        values = seen(program)
+        values = values_of(program)
         for one in walk(program.body):
             if isinstance(one, Load):
                 varied += one.other is not None and len(np.unique(values[one.other].data)) > 1
@@ -358,3 +364,43 @@ def test_fewer_programs_for_the_interpreter_compute_in_bfloat16() -> None:
     with_bfloat16 = [one for one in found if "bfloat16" in one.json]
     assert with_bfloat16
     assert sum(map(judged.holds, with_bfloat16)) < len(with_bfloat16) / 3
+
+
+def made_by(program: TritonProgram) -> dict[str, str]:
+    """Return the operation that makes each value."""
+    return {one.name: one.op for one in walk(program.body) if isinstance(one, Op)}
+
+
+def test_operands_are_of_many_kinds(programs: list[TritonProgram]) -> None:
+    """Among other things that ranges, numbers of the block, comparisons and blocks that are spread or turned are operands."""
+    found: dict[str, Counter[str]] = {}
+    for program in programs:
+        made = made_by(program)
+        for one in walk(program.body):
+            if isinstance(one, Op):
+                found.setdefault(one.op, Counter()).update(made[name] for name in one.args if name in made)
+    assert {"arange", "cast", "broadcast_to", "reshape", "lt", "where", "full"} <= {*found["where"]}
+    assert {"arange", "broadcast_to", "sub", "cast"} <= {*found["floordiv"]}
+    assert found["xor"]["program_id"] + found["eq"]["program_id"] + found["minimum"]["program_id"] > 0
+    assert sum(len(all_) for all_ in found.values()) > 700
+
+
+def test_bools_and_narrow_integers_are_summed_up_divided_and_shifted(programs: list[TritonProgram]) -> None:
+    found: Counter[tuple[str, str]] = Counter()
+    for program in programs:
+        values = values_of(program)
+        ops = (one for one in walk(program.body) if isinstance(one, Op) and one.args)
+        found.update((one.op, values[one.args[0]].dtype) for one in ops)
+    assert sum(found[op, "bool"] for op in ("sum", "max", "cumsum", "xor_sum", "associative_scan", "gather")) > 9
+    assert sum(found[op, dtype] for op in ("floordiv", "mod", "shr") for dtype in ("int8", "int16", "uint8", "uint16")) > 9
+
+
+def test_products_are_added_to_products_and_masks_are_rows(programs: list[TritonProgram]) -> None:
+    chained, spread = 0, 0
+    for program in programs:
+        made, values = made_by(program), values_of(program)
+        for one in walk(program.body):
+            chained += isinstance(one, Op) and one.op == "dot" and made.get(one.args[2]) == "dot"
+            if isinstance(one, (Load, Store, Atomic)) and one.mask is not None:
+                spread += values[one.mask].shape != values[one.index].shape
+    assert min(chained, spread) > 4
