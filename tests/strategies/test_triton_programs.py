@@ -372,7 +372,7 @@ def made_by(program: TritonProgram) -> dict[str, str]:
 
 
 def test_operands_are_of_many_kinds(programs: list[TritonProgram]) -> None:
-    """Among other things that ranges, numbers of the block, comparisons and blocks that are spread or turned are operands."""
+    """Among others ranges, numbers of the block, comparisons and blocks that are spread are operands."""
     found: dict[str, Counter[str]] = {}
     for program in programs:
         made = made_by(program)
