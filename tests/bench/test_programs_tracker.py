@@ -16,7 +16,7 @@ from mhc.programs.evaluate import evaluate
 from mhc.programs.grammar import Binary, Buffer, Const, For, Program, Store, Unary, Var
 from mhc.programs.targets import TARGETS
 from mhc.programs.tilelang_words import signature
-from mhc.strategies.programs.programs import Features
+from mhc.strategies.programs.statements import Features
 from tests.support.needs import needs_tilelang
 
 I = Var("i")

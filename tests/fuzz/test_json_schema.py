@@ -14,7 +14,8 @@ from mhc.fuzz.findings.finding import from_document
 from mhc.fuzz.findings.json_schema import schemas
 from mhc.programs.grammar import Program
 from mhc.strategies.cases import cases
-from mhc.strategies.programs.programs import Features, programs
+from mhc.strategies.programs.programs import programs
+from mhc.strategies.programs.statements import Features
 from tests.support.helpers import ROOT
 
 SCHEMAS = schemas()

@@ -15,7 +15,8 @@ from mhc.programs.grammar import ROUNDING, Binary, Buffer, Cast, Const, For, Loa
 from mhc.programs.tile_edits import mapped
 from mhc.programs.tilelang_text import render
 from mhc.programs.tilelang_words import features
-from mhc.strategies.programs.programs import CPU, CPU_BEFORE_VECTORS, GPU, Features, _Builder, programs
+from mhc.strategies.programs.programs import CPU, CPU_BEFORE_VECTORS, GPU, _Builder, programs
+from mhc.strategies.programs.statements import Features
 from mhc.strategies.rounds import ROUND, quiet
 from tests.support.own_constants import no_constants_of_modules
 

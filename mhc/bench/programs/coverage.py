@@ -16,7 +16,7 @@ from mhc.programs.grammar import Program, bits_of, dtype_of, walk
 from mhc.programs.known import known
 from mhc.programs.targets import ProgramTarget
 from mhc.programs.tiles import GEMM_DTYPES
-from mhc.strategies.programs.programs import Features
+from mhc.strategies.programs.statements import Features
 from mhc.strategies.rounds import ROUND
 
 PROGRAMS = 5 * ROUND

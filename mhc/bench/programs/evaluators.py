@@ -12,8 +12,9 @@ from mhc.fuzz.check.program_check import lower, run
 from mhc.oracles.verdict import Status, Verdict
 from mhc.programs.grammar import Program
 from mhc.programs.targets import TARGETS, ProgramTarget
-from mhc.strategies.programs.programs import CPU, GPU, Features
+from mhc.strategies.programs.programs import CPU, GPU
 from mhc.strategies.programs.programs import programs as drawn_programs
+from mhc.strategies.programs.statements import Features
 from mhc.strategies.rounds import ROUND, drawn
 
 CHUNK = 500

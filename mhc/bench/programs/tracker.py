@@ -22,7 +22,8 @@ from mhc.oracles.verdict import Status
 from mhc.programs.grammar import Program
 from mhc.programs.minimise import search
 from mhc.programs.targets import TARGETS, ProgramTarget
-from mhc.strategies.programs.programs import CPU_BEFORE_VECTORS, GPU, Features
+from mhc.strategies.programs.programs import CPU_BEFORE_VECTORS, GPU
+from mhc.strategies.programs.statements import Features
 from mhc.strategies.rounds import ROUND
 
 _VECTORS = replace(CPU_BEFORE_VECTORS, loops=("vectorized", "serial", "unroll"))

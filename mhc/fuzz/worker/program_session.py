@@ -28,7 +28,8 @@ from mhc.programs.known import is_before, known
 from mhc.programs.languages import AnyProgram, language_of
 from mhc.programs.minimise import search
 from mhc.programs.targets import ProgramTarget
-from mhc.strategies.programs.programs import ARITHMETIC, CPU, CPU_BEFORE_VECTORS, GPU, Features, programs
+from mhc.strategies.programs.programs import ARITHMETIC, CPU, CPU_BEFORE_VECTORS, GPU, programs
+from mhc.strategies.programs.statements import Features
 from mhc.strategies.programs.triton_programs import triton_programs
 from mhc.strategies.rounds import drawn
 
