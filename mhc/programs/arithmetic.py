@@ -9,6 +9,8 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+import numpy as np
+
 from mhc.programs import grammar
 from mhc.programs.grammar import bits_of, range_of
 
@@ -120,6 +122,12 @@ def shifted_constant(a: int, b: int, dtype: str) -> int:
     if a < 0:
         raise Invalid(f"a shift of {a} to the left")
     return int(converter(dtype, dtype)(a << b))
+
+
+def reinterpreted(before: str, after: str) -> Callable[[Any], Any]:
+    """Return what gives the bits of a value of a dtype as another of the same size."""
+    old, new = np.dtype(before), np.dtype(after)
+    return lambda value: np.array(value, dtype=old).view(new).item()
 
 
 PLAIN: Mapping[str, Callable[[Any, Any], Any]] = {

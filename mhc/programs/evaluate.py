@@ -466,13 +466,12 @@ class Machine:
         before, a = self._dtype(node.a), self.expression(node.a)
         if bits_of(before) != bits_of(node.dtype) or "bool" in (before, node.dtype):
             raise Invalid(f"the bits of {before} as {node.dtype}")
-        old, new = _DTYPES[before], _DTYPES[node.dtype]
-        fit = arithmetic.fitting(node.dtype)
+        bits, fit = arithmetic.reinterpreted(before, node.dtype), arithmetic.fitting(node.dtype)
 
         def reinterpret(memory: _Env) -> Any:
             value = a(memory)
             if value == 0 and before in grammar.FLOATS:
                 raise Invalid("the bits of a float that is 0: its sign is left open")
-            return fit(np.array(value, dtype=old).view(new).item())
+            return fit(bits(value))
 
         return reinterpret

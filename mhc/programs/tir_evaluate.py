@@ -175,9 +175,29 @@ def _leaf(node: Node) -> _Run | None:
                 return inner(memory)
 
             return let
-        case "Call" if (name := node.op.name.rpartition(".")[2]) in grammar.FUNCTIONS:
-            (a,), compute = map(_expression, node.args), arithmetic.UNARY[name]
-            return lambda memory: compute(a(memory))
+        case "Call":
+            return _call(node)
+    return None
+
+
+def _call(node: Node) -> _Run | None:
+    """Return what computes a function of floats, or the bits of a value; None of other calls."""
+    name, below = node.op.name.rpartition(".")[2], list(node.args)
+    if name == "call_pure_extern":  # C's, such as floorf
+        name, below = below[0].value.removesuffix("f"), below[1:]
+    if name == "reinterpret":
+        (inner,) = below
+        before = str(inner.dtype)
+        wrap = arithmetic.converter(before, before) if before in grammar.INTEGERS else float
+        a, bits = _expression(inner), arithmetic.reinterpreted(before, str(node.dtype))
+        return lambda memory: bits(wrap(a(memory)))
+    if name == "shift_left" and str(node.dtype) in grammar.SIGNED:  # a constant may be shifted into the sign
+        (a, by), wrap = map(_expression, below), arithmetic.converter(str(node.dtype), str(node.dtype))
+        return lambda memory: wrap(a(memory) << by(memory))
+    name = "abs" if name == "fabs" else name
+    if name in grammar.FUNCTIONS or (name == "abs" and str(node.dtype) in grammar.FLOATS):
+        (a,), compute = map(_expression, below), arithmetic.UNARY[name]
+        return lambda memory: compute(a(memory))
     return None
 
 

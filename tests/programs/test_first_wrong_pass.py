@@ -6,14 +6,16 @@ import numpy as np
 import pytest
 
 from mhc.fuzz.check.program_check import check, explained
-from mhc.programs.evaluate import evaluate, inputs_of
-from mhc.programs.first_wrong_pass import GENERATOR, first_wrong_pass
+from mhc.programs.evaluate import evaluate, inputs_of, passed_of
+from mhc.programs.first_wrong_pass import GENERATOR, _stages, first_wrong_pass
 from mhc.programs.grammar import (
     Assign,
     Binary,
+    Bits,
     Buffer,
     Cast,
     Const,
+    Expr,
     For,
     If,
     Load,
@@ -103,3 +105,31 @@ def test_what_the_front_end_makes_gives_what_the_evaluator_gives() -> None:
     program = several_statements()
     got = evaluate_function(build(source_of(program)), inputs_of(program))
     np.testing.assert_array_equal(got["y"], evaluate(program)["y"])
+
+
+F32 = Buffer("w", (4,), "float32", least=1, most=9)
+SQUARE = Binary("*", Load("w", (I,)), Load("w", (I,)))
+
+
+@pytest.mark.filterwarnings("ignore:T.reinterpret")
+@pytest.mark.parametrize(
+    ("dtype", "value"),
+    [
+        ("uint32", Bits("uint32", Load("w", (I,)))),
+        ("float32", Bits("float32", Bits("int32", Load("w", (I,))))),
+        ("uint32", Bits("uint32", Unary("-", Load("x", (I,))))),
+        ("float32", Unary("floor", Binary("/", Load("w", (I,)), Const(-2.0, "float32")))),
+        ("float32", Unary("sqrt", SQUARE)),
+        ("int8", Binary("<<", Const(63, "int8"), Const(7, "int8"))),
+    ],
+    ids=["bits of a float", "bits and back", "bits below 0", "floor", "sqrt", "constant shifted into the sign"],
+)
+def test_the_ir_behind_every_pass_is_evaluated(dtype: str, value: Expr) -> None:
+    program = Program(
+        buffers=(X, F32, Buffer("y", (4,), dtype, written=True)),
+        body=(For("serial", "i", 4, (Store("y", (I,), value),)),),
+    )
+    wanted = evaluate(program)["y"]
+    for name, function in _stages(program):
+        got = evaluate_function(function, inputs_of(program), passed_of(program))
+        np.testing.assert_array_equal(got["y"], wanted, name)
