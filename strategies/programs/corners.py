@@ -10,7 +10,7 @@ from mhc.strategies.programs.indices import Drawn
 
 _WIDE = ("int32", "uint32", "int64")
 _SHAPES = ("scaled", "narrowed", "masked", "ladder")
-_MORE = ("clamped", "widened", "widened", "floored", "narrowed", "chosen")
+_MORE = ("clamped", "widened", "widened", "floored", "narrowed", "narrowed", "chosen")
 _SUMS = ("factored", "parts")
 
 
@@ -22,7 +22,7 @@ class Corners(Expressions):
         shapes: tuple[str, ...] = ()
         if depth and dtype in grammar.INTEGERS:
             which = self.integer(0, 24)
-            shapes = _SHAPES if which > 19 else _MORE if which > 17 else _SUMS if which > 15 else ()
+            shapes = _SHAPES if which > 14 else _MORE if which > 10 else _SUMS if which > 6 else ()
         if shapes:
             match self.pick(*shapes):
                 case "scaled":
@@ -49,7 +49,7 @@ class Corners(Expressions):
 
     def condition(self, depth: int) -> Expr:
         """Draw an expression of dtype bool."""
-        if self.integer(0, 2) == 2:
+        if self.integer(0, 2):
             found = self.pick(self._apart, self._tied, self.bounded)()
             return found if found is not None else super().condition(depth)
         return super().condition(depth)

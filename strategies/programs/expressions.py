@@ -10,7 +10,7 @@ from mhc.strategies.programs.indices import Drawn, Indices, wide
 _OTHERS = {dtype: tuple(one for one in (*grammar.INTEGERS, "bool") if one != dtype) for dtype in grammar.INTEGERS}
 _DIVISORS = ("int32", "int64", "uint32", "uint64")
 _MOST_FLOAT = {"float16": 256, "float32": 4096, "float64": 4096}
-_MOST_FRACTION = {"float16": 2, "float32": 6, "float64": 6}
+MOST_FRACTION = {"float16": 2, "float32": 6, "float64": 6}
 
 
 class Expressions(Indices):
@@ -224,7 +224,7 @@ class Expressions(Indices):
             a, b = (self._smaller(one, op, dtype) for one in (a, b))
             kept = self._fits(*interval(op, a, b, dtype), dtype)
         fraction = a.fraction + b.fraction if op == "*" else max(a.fraction, b.fraction)
-        if kept is None or fraction > _MOST_FRACTION.get(dtype, 0):
+        if kept is None or fraction > MOST_FRACTION.get(dtype, 0):
             return a
         return Drawn(Binary(op, a.node, b.node), *kept, fraction)
 
@@ -308,7 +308,7 @@ class Expressions(Indices):
     def _part(self, a: Drawn, dtype: str) -> Drawn:
         """Return an exact quotient of a float, where there is one."""
         digits, divisor = self.pick((1, 2), (2, 4), (1, -2))
-        if a.fraction + digits > _MOST_FRACTION[dtype] or isinstance(a.node, Const):
+        if a.fraction + digits > MOST_FRACTION[dtype] or isinstance(a.node, Const):
             return a
         ends = a.low / divisor, a.high / divisor
         node = Binary("/", a.node, Const(float(divisor), dtype))
@@ -385,10 +385,14 @@ class Expressions(Indices):
         """Draw an element of a buffer."""
         buffer, low, high = self._scope.buffers[name]
         fraction = self._scope.fractions.get(name, 0)
-        at = tuple(self.index(one, self.integer(0, 2)) for one in buffer.shape)
+        at = self._at(buffer)
         if not self.integer(0, 19):
             at = tuple(self.pick(wide(one, {}), Cast("int64", one)) for one in at)
         return Drawn(Load(name, at), low, high, fraction)
+
+    def _at(self, buffer: Buffer) -> tuple[Expr, ...]:
+        """Draw the indices of an element."""
+        return tuple(self.index(one, self.integer(0, 2)) for one in buffer.shape)
 
     def _unary(self, dtype: str, depth: int) -> Drawn:
         a = self._operand(dtype, depth - 1)
@@ -430,7 +434,7 @@ class Expressions(Indices):
             a = self._part(a, before)
         if dtype in grammar.FLOATS or before in grammar.FLOATS:
             fraction = a.fraction if dtype in grammar.FLOATS else 0
-            fits = self._fits(a.low, a.high, dtype) == (a.low, a.high) and fraction <= _MOST_FRACTION.get(dtype, 0)
+            fits = self._fits(a.low, a.high, dtype) == (a.low, a.high) and fraction <= MOST_FRACTION.get(dtype, 0)
             return Drawn(Cast(dtype, a.node), a.low, a.high, fraction) if fits else self._leaf(dtype)
         if before != "bool":
             a = self._past(a, before, dtype)

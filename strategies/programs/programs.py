@@ -183,7 +183,7 @@ class _Builder(Reworked):
     def _fill(self, output: Buffer, grid: tuple[int, ...]) -> list[Statement]:
         prefix = tuple(Var(block_name(axis)) for axis in range(len(grid))) if grid != (1,) else ()
         if self._threads == 1 and not prefix and self._pick(False, True):
-            self._deepest = 1  # what counts are the statements
+            self._deepest = self._pick(1, 2, 2)  # what counts are the statements
             statement, drawn = self._nest(output, prefix, plain=True)
             self._scope.buffers[output.name] = (output, drawn.low, drawn.high)
             self._scope.fractions[output.name] = drawn.fraction

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from mhc.programs import grammar
 from mhc.programs.grammar import Assign, Buffer, Expr, For, If, Statement, Var, While, range_of
-from mhc.strategies.programs.corners import Corners
 from mhc.strategies.programs.indices import Draw, Drawn, Scope, wide
+from mhc.strategies.programs.operands import Operands
 
 DEPTH = 3
 PLAINLY = ("serial", "unroll")
@@ -44,7 +44,7 @@ class Statements:
     def __init__(self, draw: Draw, features: Features) -> None:
         self._draw, self._features = draw, features
         self._scope = Scope(dtypes=features.dtypes)
-        self._expressions = Corners(draw, self._scope)
+        self._expressions = Operands(draw, self._scope)
         self._buffers: list[Buffer] = []
         self._used = 0
         self._deepest = DEPTH
@@ -75,7 +75,7 @@ class Statements:
         return name
 
     def _value(self, dtype: str) -> Drawn:
-        return self._expressions.value(dtype, min(self._deepest, self._pick(1, 2, 0, 1, 2, DEPTH)))
+        return self._expressions.value(dtype, min(self._deepest, self._pick(1, 2, 0, 2, DEPTH, DEPTH)))
 
     def _begin(self, kind: str) -> int:
         """Draw where a loop begins; a vectorised one above 0 is refused by all releases so far."""

@@ -260,3 +260,43 @@ def test_bools_are_compared_and_numbers_of_64_bits_chosen_beside_those_of_32() -
     compared = [(program, node.a) for program, node in found if isinstance(node, Binary) and node.op in grammar.COMPARISONS]
     assert sum(grammar.dtype_of(one, program) == "bool" for program, one in compared) > 5
     assert sum(chosen(node) for _, node in found) > 1
+
+
+def related(one: object) -> bool:
+    """Return whether two comparisons of the same operands are joined."""
+    if not isinstance(one, Binary) or one.op not in grammar.LOGIC:
+        return False
+    sides = [side.a if isinstance(side, Unary) else side for side in (one.a, one.b)]
+    compared = [{side.a, side.b} for side in sides if isinstance(side, Binary) and side.op in grammar.COMPARISONS]
+    return len(compared) == 2 and compared[0] == compared[1]
+
+
+def divided_by_a_value(one: object) -> bool:
+    return isinstance(one, Binary) and one.op in {"//", "%", "truncdiv", "truncmod", "ceildiv"} and operated(one.b)
+
+
+def shifted_by_a_value(one: object) -> bool:
+    return isinstance(one, Binary) and one.op in {"<<", ">>"} and operated(one.b)
+
+
+def operated(one: object) -> bool:
+    return isinstance(one, (Binary, Cast, Select, Unary))
+
+
+def cast_of_bool_of_a_number(one: object) -> bool:
+    return isinstance(one, Cast) and isinstance(one.a, Cast) and one.a.dtype == "bool"
+
+
+def both_operations(one: object) -> bool:
+    return isinstance(one, Binary) and one.op in grammar.COMPARISONS and operated(one.a) and operated(one.b)
+
+
+def equal_operands(one: object) -> bool:
+    return isinstance(one, Binary) and one.a == one.b and operated(one.a)
+
+
+def test_operands_are_of_every_kind() -> None:
+    found = [node for program in drawn(400, CPU_BEFORE_VECTORS) for node in walk(program)]
+    shapes = (related, 8), (divided_by_a_value, 20), (shifted_by_a_value, 5), (cast_of_bool_of_a_number, 20)
+    for shape, least in (*shapes, (both_operations, 100), (equal_operands, 40)):
+        assert sum(map(shape, found)) >= least, shape.__name__
