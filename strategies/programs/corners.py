@@ -100,7 +100,7 @@ class Corners(Expressions):
         a = self._past(self._read(wide), wide, dtype)
         if isinstance(a.node, Const):
             return self._leaf(dtype)
-        op = self.pick("max", "min", ">>", "//", "%", "truncdiv", "&")
+        op = self.pick("max", "min", ">>", "//", "%", "truncdiv", "&", "max", "min")
         if op == ">>":
             by = self.pick(1, 2, bits_of(dtype) - 1)
             made = Drawn(Binary(">>", a.node, Const(by, wide)), a.low >> by, a.high >> by)

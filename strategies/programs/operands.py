@@ -32,7 +32,7 @@ class Operands(Corners):
 
     def value(self, dtype: str, depth: int) -> Drawn:
         """Draw an expression of a dtype."""
-        if depth and dtype != "bool" and self.integer(0, 8) > 4:
+        if depth and dtype != "bool" and self.integer(0, 4) > 2:
             return self.operand(dtype, depth + self.integer(0, 1))
         return super().value(dtype, depth)
 
@@ -99,7 +99,7 @@ class Operands(Corners):
                 if dtype in grammar.INTEGERS:
                     return self._converted(Drawn(Var(name), low, high), dtype)
             case "constant":
-                return self._any_constant(dtype)
+                return self.constant(dtype)
             case "again" if again := self._again(dtype):
                 found: Drawn = self.pick(*again)
                 return found
@@ -114,8 +114,11 @@ class Operands(Corners):
         name = self.pick(*inside, *inside, "")
         return Var(name) if name else Const(self.integer(0, size - 1))
 
-    def _any_constant(self, dtype: str) -> Drawn:
+    def constant(self, dtype: str) -> Drawn:
         """Draw a constant: often one of those around it, or one beside."""
+        if dtype == "bool":
+            value = self.integer(0, 1)
+            return Drawn(Const(value, dtype), value, value)
         if dtype in grammar.FLOATS:
             return self._constant(dtype)
         least, most = range_of(dtype)

@@ -214,6 +214,8 @@ class _Builder(Reworked):
         if not bound and self._has_scalars and all(kind in PLAINLY for kind in kinds) and self._pick(*[False] * 14, True):
             bound = self._counting()
         assumed = self._assumed(5 if bound else 29)
+        plainly = all(kind in PLAINLY for kind in kinds)
+        filled = self._filled(buffer.dtype) if plainly else ()
         drawn = self._value(buffer.dtype)
         body: tuple[Statement, ...] = (Store(buffer.name, (*prefix, *at), drawn.node),)
         how = "always" if plain else self._pick(*_AROUND)
@@ -230,13 +232,27 @@ class _Builder(Reworked):
             body = (If(self._expressions.test(2), body, (Store(buffer.name, (*prefix, *at), other.node),)),)
             low, high = min(drawn.low, other.low), max(drawn.high, other.high)
             drawn = Drawn(drawn.node, low, high, max(drawn.fraction, other.fraction))
-        body = (*again, *bound, *assumed, *body)
+        elif how == "always" and plainly and buffer.dtype != "bool" and self._pick(*[False] * 7, True):
+            more, drawn = self._changed(buffer, (*prefix, *at), drawn)
+            body += more
+        body = (*again, *bound, *assumed, *filled, *body)
         for loop in reversed(loops):
             body = (replace(loop, body=body),)
         self._scope.variables, self._scope.buffers = before, readable
         self._unbind(bound)
         self._scope.scalars.pop(loops[0].var, None)
         return body[0], drawn
+
+    def _changed(self, buffer: Buffer, at: tuple[Expr, ...], drawn: Drawn) -> tuple[tuple[Statement, ...], Drawn]:
+        """Draw what changes an element that was just set, and return where it lies then."""
+        filled = self._filled(buffer.dtype)
+        other = self._value(buffer.dtype)
+        op = self._pick("max", "min", *(("^", "|", "&") if buffer.dtype in grammar.INTEGERS else ()))
+        store = Store(buffer.name, at, grammar.Binary(op, grammar.Load(buffer.name, at), other.node))
+        low, high = min(drawn.low, other.low), max(drawn.high, other.high)
+        if op not in {"max", "min"}:
+            low, high = range_of(buffer.dtype)
+        return (*filled, store), Drawn(drawn.node, low, high, max(drawn.fraction, other.fraction))
 
     def _kind(self, buffer: Buffer, size: int, *, innermost: bool) -> str:
         """Draw the kind of a loop that fills a buffer; a vector has a power of two of elements."""
@@ -250,7 +266,7 @@ class _Builder(Reworked):
     def _own(self, loop: For, *, plain: bool) -> Expr:
         """Draw where a loop's iteration writes: each at another place."""
         index, begin, size = Var(loop.var), loop.begin, loop.extent
-        shifted: Expr = index if begin == 0 else grammar.Binary("-", index, grammar.Const(begin))
+        shifted: Expr = index if begin == 0 else grammar.Binary("-" if begin > 0 else "+", index, grammar.Const(abs(begin)))
         if loop.step != 1:
             away = grammar.Binary("-", grammar.Const(begin), index) if loop.step < 0 else shifted
             return away if loop.step == -1 else grammar.Binary("//", away, grammar.Const(abs(loop.step)))

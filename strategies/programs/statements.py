@@ -1,5 +1,6 @@
 """Draws statements: loops, names, `while` loops, assumptions. What they have in common is kept here."""
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from mhc.programs import grammar
-from mhc.programs.grammar import Assign, Buffer, Expr, For, If, Statement, Var, While, range_of
+from mhc.programs.grammar import Assign, Buffer, Expr, For, If, Statement, Store, Var, While, range_of
 from mhc.strategies.programs.indices import Draw, Drawn, Scope, wide
 from mhc.strategies.programs.operands import Operands
 
@@ -75,13 +76,16 @@ class Statements:
         return name
 
     def _value(self, dtype: str) -> Drawn:
+        """Draw what is stored; now and then a constant."""
+        if self._pick(*[False] * 11, True):
+            return self._expressions.constant(dtype)
         return self._expressions.value(dtype, min(self._deepest, self._pick(1, 2, 0, 2, DEPTH, DEPTH)))
 
     def _begin(self, kind: str) -> int:
         """Draw where a loop begins; a vectorised one above 0 is refused by all releases so far."""
         if kind == "vectorized":
             return int(self._pick(0, 0, 0, 0, 0, 0, 0, 1))
-        return int(self._pick(0, 0, 0, 1, 3)) if kind in PLAINLY else 0
+        return int(self._pick(0, 0, 0, 1, 3, -1, 0, -2, 0, -3)) if kind in PLAINLY else 0
 
     def _in_int64(self, loop: For, at: Expr) -> tuple[For, tuple[Assign, ...], Expr]:
         """Return a loop whose index is of int64, what binds that to the old name, and where the loop writes."""
@@ -140,6 +144,52 @@ class Statements:
         first = self._pick(*options)
         holds = grammar.Binary("and", first, self._pick(*options)) if self._pick(False, False, True) else first
         return (grammar.Assume(holds),)
+
+    def _filled(self, dtype: str) -> tuple[Statement, ...]:
+        """Draw a local buffer that the body of a loop fills, and that may be read from then on; mostly none.
+
+        It is often like another one, and mostly begins as a constant that an inner loop then changes.
+
+        Args:
+            dtype: of what follows.
+        """
+        if "local" not in self._features.scopes or self._threads > 1 or not self._pick(*[False] * 7, True):
+            return ()
+        name = f"a{len(self._buffers)}"
+        like = [one for one in self._buffers if one.scope == "local" and one.size <= 4]
+        new = Buffer(name, (self._pick(1, 1, 2, 3),), self._pick(dtype, dtype, *self._features.dtypes), scope="local")
+        one = replace(self._pick(*like), name=name) if like and self._pick(False, True, True) else new
+        self._buffers.append(one)
+        simple = one.dtype != "bool" and self._pick(True, True, False)
+        drawn = self._expressions.constant(one.dtype) if simple else self._expressions.value(one.dtype, self._pick(1, 0))
+        places = [tuple(map(grammar.Const, at)) for at in itertools.product(*map(range, one.shape))]
+        statements: list[Statement] = [Store(name, at, drawn.node) for at in places]
+        if simple:
+            more, drawn = self._accumulated(one, self._pick(*places), drawn)
+            statements += more
+        self._scope.buffers[name] = (one, drawn.low, drawn.high)
+        self._scope.fractions[name] = drawn.fraction
+        return tuple(statements)
+
+    def _accumulated(self, one: Buffer, at: tuple[Expr, ...], first: Drawn) -> tuple[list[Statement], Drawn]:
+        """Draw a loop that changes an element again and again, and return where it lies then."""
+        extent = self._pick(2, 3, 4)
+        loop = self._loop((), self._variable(0, extent - 1), extent, 0, self._pick("serial", *self._plain))
+        a, old = self._expressions.value(one.dtype, self._pick(1, 0)), grammar.Load(one.name, at)
+        del self._scope.variables[loop.var]
+        op = self._pick("max", "min", "+")
+        low, high = first.low + extent * min(a.low, 0), first.high + extent * max(a.high, 0)
+        least, most = range_of(one.dtype) if one.dtype in grammar.INTEGERS else (-SMALL, SMALL)
+        if op == "+" and not (least <= low and high <= most):
+            op = "max"
+        if op != "+":
+            low, high = min(first.low, a.low), max(first.high, a.high)
+        loop = replace(loop, body=(Store(one.name, at, grammar.Binary(op, old, a.node)),))
+        return [loop], Drawn(old, low, high, max(first.fraction, a.fraction))
+
+    @property
+    def _plain(self) -> list[str]:
+        return [one for one in self._features.loops if one in PLAINLY]
 
     def _scalar(self, dtype: str, scope: str) -> str:
         """Return the name of a new scalar."""

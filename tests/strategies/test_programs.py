@@ -300,3 +300,34 @@ def test_operands_are_of_every_kind() -> None:
     shapes = (related, 8), (divided_by_a_value, 20), (shifted_by_a_value, 5), (cast_of_bool_of_a_number, 20)
     for shape, least in (*shapes, (both_operations, 100), (equal_operands, 40)):
         assert sum(map(shape, found)) >= least, shape.__name__
+
+
+def begins_below_0(one: object) -> bool:
+    return isinstance(one, For) and one.begin < 0 and one.extent % 2 == 1
+
+
+def begins_with_a_constant(one: object) -> bool:
+    return (
+        isinstance(one, For)
+        and len(one.body) > 1
+        and isinstance(one.body[0], Store)
+        and isinstance(one.body[0].value, Const)
+    )
+
+
+def test_loops_begin_below_0_and_fill_buffers_that_they_read() -> None:
+    found = drawn(400, CPU_BEFORE_VECTORS)
+    nodes = [node for program in found for node in walk(program)]
+    assert sum(map(begins_below_0, nodes)) > 30
+    assert sum(map(begins_with_a_constant, nodes)) > 25
+    loops = [
+        (one, {buffer.name for buffer in program.buffers if buffer.scope == "local"})
+        for program in found
+        for one in program.body
+    ]
+    filled = [
+        one
+        for one, local in loops
+        if isinstance(one, For) and {s.buffer for s in one.body if isinstance(s, Store)} & local & reads(one)
+    ]
+    assert len(filled) > 8
