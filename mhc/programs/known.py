@@ -5,14 +5,17 @@ A test runs each example: one that passes again fails the suite, since the entry
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from mhc.programs import grammar
+from mhc.programs.arithmetic import PLAIN
 from mhc.programs.drawn_program import DrawnProgram
 from mhc.programs.grammar import (
     EXPRESSIONS,
+    Assign,
+    Assume,
     Binary,
     Buffer,
     Cast,
@@ -31,6 +34,7 @@ from mhc.programs.grammar import (
     walk,
 )
 from mhc.programs.tile_edits import inlined
+from mhc.programs.unguarded import divides_in_a_branch, divides_in_an_operand
 
 _TRACKER = "https://github.com/tile-ai/tilelang/issues"
 UNSENT = "docs/results/upstream/programs"
@@ -46,7 +50,7 @@ class Known:
     Attributes:
         issue: where; a folder of ours until it is sent. before: the first release without it; None: the newest still has it.
         kinds: of the targets that have it; without any: all of compilers.
-        holds: whether a program may show it. example: a program that does.
+        holds: whether a program may show it. example: a program that does. ends: the process, by a signal.
     """
 
     issue: str
@@ -54,6 +58,7 @@ class Known:
     example: Any
     before: str | None = None
     kinds: tuple[str, ...] = ()
+    ends: bool = False
 
     def is_in(self, release: str, kind: str = "c") -> bool:
         """Return whether a release has it on targets of a kind."""
@@ -185,6 +190,46 @@ def _casts_out_of_range(program: Program) -> bool:
     return any(isinstance(one, Const) and not least <= one.value <= most for one, (least, most) in pairs)
 
 
+def _binds_a_cast_out_of_range(program: Program) -> bool:
+    """Return whether a name is bound to a cast of indices whose dtype does not hold the ends between which they lie."""
+    ranges = {one.var: one.indices for one in walk(program) if isinstance(one, For) and one.first is None}
+    bound = (one.value for one in walk(program) if isinstance(one, Assign) and program.buffer(one.name).scope == "let")
+    casts = (one for value in bound for one in walk(value) if isinstance(one, Cast) and one.dtype not in grammar.FLOATS)
+    pairs = ((_interval(one.a, ranges), grammar.range_of(one.dtype)) for one in casts)
+    return any(ends is not None and not (least <= ends[0] and ends[1] <= most) for ends, (least, most) in pairs)
+
+
+def _interval(node: Expr, ranges: Mapping[str, range]) -> tuple[int, int] | None:
+    """Return between what sums, differences and multiples of indices lie; None of what reads a buffer, and of the rest."""
+    match node:
+        case Const(value=int(value)):
+            return value, value
+        case Var() if node.name in ranges:
+            return min(ranges[node.name]), max(ranges[node.name])
+        case Binary(op="+" | "-" | "*"):
+            sides = _interval(node.a, ranges), _interval(node.b, ranges)
+            if sides[0] is None or sides[1] is None:
+                return None
+            ends = [int(PLAIN[node.op](a, b)) for a in sides[0] for b in sides[1]]
+            return min(ends), max(ends)
+    return None
+
+
+def _assumes_what_changes(program: Program) -> bool:
+    """Return whether an assumption is about a buffer or a scalar that the program sets."""
+    assumed = {
+        below.name if isinstance(below, Var) else below.buffer
+        for one in walk(program)
+        if isinstance(one, Assume)
+        for below in walk(one)
+        if isinstance(below, (Var, Load))
+    }
+    lets = {one.name for one in program.buffers if one.scope == "let"}
+    nodes = list(walk(program))
+    stored = {one.buffer for one in nodes if isinstance(one, Store)} | {one.name for one in nodes if isinstance(one, Assign)}
+    return bool(assumed & (stored - lets))
+
+
 def _casts_lanes_of_a_branch(program: Program) -> bool:
     """Return whether a vectorised loop casts in a branch within a branch, or in one with an else."""
     loops = (one for one in walk(program) if isinstance(one, For) and one.kind == "vectorized")
@@ -257,7 +302,50 @@ _KEPT = Program(
 
 _ELSE = If(Load("x", (Var("i"),)), (Store("y", (Var("i"),), Const(1)),), (Store("y", (Var("i"),), Const(2)),))
 
+_BOUND = Program(
+    buffers=(Buffer("b", (1,), "bool", scope="let"), Buffer("y", (4,), "int32", written=True)),
+    body=(
+        For(
+            "serial",
+            "i",
+            4,
+            (Assign("b", Cast("bool", Var("i"))), Store("y", (Var("i"),), Cast("int32", Var("b")))),
+        ),
+    ),
+)
+_FIRST, _SECOND, _SET = Load("x", (Const(0),)), Load("x", (Const(1),)), Load("y", (Const(0),))
+_STALE = Program(
+    buffers=(Buffer("x", (2,), "int32", least=1, most=9), Buffer("y", (2,), "int32", written=True)),
+    body=(
+        Store("y", (Const(0),), Binary("-", _FIRST, _FIRST)),
+        Assume(Binary("==", _SET, Const(0))),
+        Store("y", (Const(0),), _SECOND),
+        Store("y", (Const(1),), grammar.Select(Binary("==", _SET, Const(0)), Const(1), Const(2))),
+    ),
+)
+_DIVISOR = Buffer("x", (1,), "int32", least=0, most=0)
+_QUOTIENT = Binary(">", Binary("//", Const(10), _FIRST), Const(2))
+_GUARDED = Program(
+    buffers=(_DIVISOR, Buffer("y", (1,), "int32", written=True)),
+    body=(If(Binary("and", Binary("!=", _FIRST, Const(0)), _QUOTIENT), (Store("y", (Const(0),), Const(1)),)),),
+)
+_HOISTED = Program(
+    buffers=(_DIVISOR, Buffer("y", (4,), "int32", written=True)),
+    body=(
+        For(
+            "serial",
+            "i",
+            4,
+            (If(Binary("<", Var("i"), _FIRST), (If(_QUOTIENT, (Store("y", (Var("i"),), Const(1)),)),)),),
+        ),
+    ),
+)
+
 KNOWN: tuple[Known, ...] = (
+    Known(issue=f"{UNSENT}/interval_of_a_cast", holds=_binds_a_cast_out_of_range, kinds=("c", "cuda"), example=_BOUND),
+    Known(issue=f"{UNSENT}/stale_assumption", holds=_assumes_what_changes, kinds=("c", "cuda"), example=_STALE),
+    Known(issue=f"{UNSENT}/short_circuit", holds=divides_in_an_operand, kinds=("c",), example=_GUARDED, ends=True),
+    Known(issue=f"{UNSENT}/hoisted_condition", holds=divides_in_a_branch, kinds=("c",), example=_HOISTED, ends=True),
     Known(
         issue=f"{UNSENT}/narrowing_cast",
         holds=_narrows,
