@@ -362,7 +362,7 @@ class Blocks:
             mask: that it must have; without it, one may be drawn. keep: later statements may use it.
         """
         one = next(one for one in self._buffers if one.name == buffer)
-        at = index or self.index(shape)
+        at = index or (self.index(shape) if self.in_function else self._apart(self.index(shape), one.size))
         name, other = self.name(), None
         if mask is None and self.pick(False, False, True):
             mask = self.mask(at, shape)
@@ -371,6 +371,22 @@ class Blocks:
         if not self.add(Load(name, buffer, at if index else self._narrow(at), mask, other)):
             return None
         return self._loaded(name, keep=keep)
+
+    def _apart(self, index: str, size: int) -> str:
+        """Return indices, now and then those of every second, third or fourth element, or counted from the end.
+
+        Args:
+            size: of the buffer.
+        """
+        match self.pick(*[""] * 7, "steps", "steps", "back"):
+            case "steps":
+                step = self.pick(2, 3, 4)
+                if max(int(env[index].data.max()) for env in self._machine.blocks) < size // step:
+                    apart = self.beside("mul", index, step)
+                    return self.beside("add", apart, step - 1) if self.pick(False, True) else apart
+            case "back":
+                return self.must("sub", index, value=size - 1, flag=True, axis=1)
+        return index
 
     def _loaded(self, name: str, *, keep: bool = True) -> str:
         """Take up what was loaded, and return its name; a bfloat16 becomes a float32 where no bfloat16 is computed with."""
@@ -383,6 +399,8 @@ class Blocks:
     def _other(self, dtype: str, index: str) -> str:
         """Return what is loaded where a mask does not hold: a constant, or another value for each element."""
         shape = self.value(index).shape
+        if dtype == "bfloat16" and not self.brain:
+            return self.must("cast", self.full(None, self.pick(0, 1, 7, 60), "float32", shape), dtype=dtype)
         if self.pick(False, True):
             found = self.chosen(lambda one: one.dtype == dtype and one.shape == shape) if self.pick(True, False) else None
             found = found or self.op("cast", index, keep=False, dtype=dtype)
@@ -457,9 +475,10 @@ class Blocks:
         atomic = one.dtype in ATOMIC and self.pick(False, False, False, True)
         if not atomic and self._stored_otherwise(buffer, name, one):
             return
-        self._buffers.append(Buffer(buffer, size, one.dtype, written=True, zeroed=atomic))
+        apart = not atomic and self.pick(*[False] * 7, True)
+        self._buffers.append(Buffer(buffer, size * (2 if apart else 1), one.dtype, written=True, zeroed=atomic))
         self._restart()
-        index = self.index(one.shape)
+        index = self._apart(self.index(one.shape), 2 * size) if apart else self.index(one.shape)
         mask = self.mask(index, one.shape) if self.pick(False, False, True) else None
         if atomic:
             lanes = self.pick("apart", "meet", "find what was there")

@@ -363,7 +363,7 @@ def test_fewer_programs_for_the_interpreter_compute_in_bfloat16() -> None:
     found = [program for seed in range(30, 38) for program in drawn(seed, 12, interpreted=True)]
     with_bfloat16 = [one for one in found if "bfloat16" in one.json]
     assert with_bfloat16
-    assert sum(map(judged.holds, with_bfloat16)) < len(with_bfloat16) / 3
+    assert sum(map(judged.holds, with_bfloat16)) < len(with_bfloat16) / 5
 
 
 def made_by(program: TritonProgram) -> dict[str, str]:
