@@ -164,7 +164,7 @@ SHADOW = Function("g_2", ("a0",), (Op("n0", "neg", ("a0",)),), ("n0",), "n0")
         ((Call(("v9",), "g_3", ("v0",)),), "no function"),
         ((Call(("v9",), "g_1", ("v0", "v0")),), "a call"),
         ((Call(("v8", "v9"), "g_1", ("v0",)),), "a call"),
-        ((Op("v1", "eq", ("v0", "v0")), Op("v2", "max", ("v1",)), If("v2", (), results=("v0",))), r"max of bool"),
+        ((Op("v1", "eq", ("v0", "v0")), Op("v2", "max", ("v1",)), If("v2", (), results=("v0",))), "a condition of several"),
         ((Op("v1", "full", dtype="bool"), If("v1", (), results=("v0",))), "outside of a function"),
     ],
 )
