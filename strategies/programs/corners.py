@@ -9,7 +9,7 @@ from mhc.strategies.programs.expressions import Expressions, interval
 from mhc.strategies.programs.indices import Drawn
 
 _WIDE = ("int32", "uint32", "int64")
-_SHAPES = ("scaled", "narrowed", "masked", "ladder")
+_SHAPES = ("scaled", "narrowed", "masked", "ladder", "narrowed")
 _MORE = ("clamped", "widened", "widened", "floored", "narrowed", "narrowed", "chosen")
 _SUMS = ("factored", "parts")
 

@@ -7,7 +7,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from mhc.programs.grammar import Binary, Buffer, Cast, Const, Expr, Load, Select, Var
+from mhc.programs.grammar import Binary, Buffer, Cast, Const, Expr, Load, Select, Var, walk
+
+_LARGE = 16  # of constants that are drawn again
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 
@@ -148,14 +150,14 @@ class Indices:
                 c = self.integer(0, 17)
                 return Drawn(Binary("-", Const(c), a.node), c - a.high, c - a.low)
             case "*":
-                k = self.pick(2, 3, -1, 4, 5, -2, 7, 8, -3)
+                k = self._beside(a.node, 2, 3, -1, 4, 5, -2, 7, 8, -3)
                 ends = sorted((a.low * k, a.high * k))
                 return Drawn(Binary("*", a.node, Const(k)), ends[0], ends[1])
             case "ceildiv":
                 d = self.pick(2, 3, 4, 5, 7, 8, 16)
                 return Drawn(Binary("ceildiv", a.node, Const(d)), -(-a.low // d), -(-a.high // d))
             case "//" | "%":
-                d = self.pick(2, 3, 4, 5, 7, 8, 16, -2, -3, *self._scope.symbols.values())
+                d = self._beside(a.node, 2, 3, 4, 5, 7, 8, 16, -2, -3, *self._scope.symbols.values())
                 ends = sorted((a.low // d, a.high // d))
                 if how == "//":
                     return Drawn(Binary("//", a.node, self._size(d)), ends[0], ends[1])
@@ -179,6 +181,13 @@ class Indices:
                 meet = min if op == "min" else max
                 return Drawn(Binary(op, a.node, Const(c)), meet(a.low, c), meet(a.high, c))
         return a
+
+    def _beside(self, node: Expr, *options: int) -> int:
+        """Draw one of the options, or a constant of an expression, or twice that."""
+        inside = [int(one.value) for one in walk(node) if isinstance(one, Const) and 1 < one.value <= _LARGE]
+        again = [value for one in inside[:3] for value in (one, 2 * one)]
+        number: int = self.pick(*options, *again * 2)
+        return number
 
     def integers(self) -> list[str]:
         """Return the buffers of small int32 values."""

@@ -38,7 +38,7 @@ class Operands(Corners):
 
     def condition(self, depth: int) -> Expr:
         """Draw an expression of dtype bool."""
-        if self.integer(0, 1 if depth else 3) == (1 if depth else 3):
+        if self.integer(0, 2 if depth else 1):
             return self._logic(depth) if depth else self._comparison(1)
         return super().condition(depth)
 
@@ -280,10 +280,14 @@ class Operands(Corners):
         if before not in grammar.FLOATS:
             return self._converted(a, dtype)
         a = a if a.fraction or not self.integer(0, 3) else self._part(a, before)
+        a = self._rounded(a) if a.fraction and before != "float16" and not self.integer(0, 2) else a
         return Drawn(Cast(dtype, a.node), a.low, a.high) if a.within(*range_of(dtype)) else self._leaf(dtype)
 
+    def _rounded(self, a: Drawn) -> Drawn:
+        return Drawn(Unary(self.pick(*grammar.ROUNDING), a.node), a.low, a.high)
+
     def _of_floats(self, dtype: str, depth: int) -> Drawn:
-        op: str = self.pick(*_ARITHMETIC, *_ARITHMETIC, "/", "negated", "cast", "cast", "bits", *_CHOICES)
+        op: str = self.pick(*_ARITHMETIC, *_ARITHMETIC, "/", "negated", "rounded", "cast", "cast", "bits", *_CHOICES)
         match op:
             case "cast":
                 return self._cast(dtype, depth)
@@ -296,6 +300,8 @@ class Operands(Corners):
         a = self._variable_operand(dtype, depth - 1)
         if op == "/":
             return self._part(a, dtype)
+        if op == "rounded":
+            return self._rounded(a) if a.fraction and dtype != "float16" else a
         if op == "negated":
             return a if isinstance(a.node, Const) else Drawn(Unary("-", a.node), -a.high, -a.low, a.fraction)
         b = a if not self.integer(0, 3) else self.operand(dtype, self.pick(0, depth - 1))
@@ -310,7 +316,7 @@ class Operands(Corners):
 
     def _logic(self, depth: int) -> Expr:
         """Draw a condition whose operands are of every kind."""
-        match self.pick("compare", "compare", "compare", "related", "and", "or", "not", "cast", "select", "leaf"):
+        match self.pick("compare", "compare", "related", "related", "and", "or", "not", "cast", "select", "leaf"):
             case "related":
                 return self._related(self._comparison(depth))
             case "and" | "or" as op:
@@ -351,7 +357,7 @@ class Operands(Corners):
     def _related(self, first: Binary) -> Expr:
         """Return a condition of two comparisons of the same operands, or of operands that differ by a little."""
         a, b = self.pick((first.b, first.a), (first.a, first.b))
-        op = self.pick(first.op, _MIRROR[first.op], *grammar.COMPARISONS)
+        op = self.pick(first.op, _MIRROR[first.op], first.op, *grammar.COMPARISONS)
         second: Expr = Binary(op, a, b)
         if self.pick(False, False, True):
             second = Unary("not", second)

@@ -183,7 +183,7 @@ class _Builder(Reworked):
     def _fill(self, output: Buffer, grid: tuple[int, ...]) -> list[Statement]:
         prefix = tuple(Var(block_name(axis)) for axis in range(len(grid))) if grid != (1,) else ()
         if self._threads == 1 and not prefix and self._pick(False, True):
-            self._deepest = self._pick(1, 2, 2)  # what counts are the statements
+            self._deepest = self._pick(1, 2)  # what counts are the statements
             statement, drawn = self._nest(output, prefix, plain=True)
             self._scope.buffers[output.name] = (output, drawn.low, drawn.high)
             self._scope.fractions[output.name] = drawn.fraction
@@ -245,7 +245,7 @@ class _Builder(Reworked):
 
     def _changed(self, buffer: Buffer, at: tuple[Expr, ...], drawn: Drawn) -> tuple[tuple[Statement, ...], Drawn]:
         """Draw what changes an element that was just set, and return where it lies then."""
-        filled = self._filled(buffer.dtype)
+        filled = self._filled(buffer.dtype, 1)
         other = self._value(buffer.dtype)
         op = self._pick("max", "min", *(("^", "|", "&") if buffer.dtype in grammar.INTEGERS else ()))
         store = Store(buffer.name, at, grammar.Binary(op, grammar.Load(buffer.name, at), other.node))

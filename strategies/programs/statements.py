@@ -79,7 +79,7 @@ class Statements:
         """Draw what is stored; now and then a constant."""
         if self._pick(*[False] * 11, True):
             return self._expressions.constant(dtype)
-        return self._expressions.value(dtype, min(self._deepest, self._pick(1, 2, 0, 2, DEPTH, DEPTH)))
+        return self._expressions.value(dtype, min(self._deepest, self._pick(1, 2, 0, 1, 2, DEPTH)))
 
     def _begin(self, kind: str) -> int:
         """Draw where a loop begins; a vectorised one above 0 is refused by all releases so far."""
@@ -145,15 +145,15 @@ class Statements:
         holds = grammar.Binary("and", first, self._pick(*options)) if self._pick(False, False, True) else first
         return (grammar.Assume(holds),)
 
-    def _filled(self, dtype: str) -> tuple[Statement, ...]:
+    def _filled(self, dtype: str, rarely: int = 7) -> tuple[Statement, ...]:
         """Draw a local buffer that the body of a loop fills, and that may be read from then on; mostly none.
 
         It is often like another one, and mostly begins as a constant that an inner loop then changes.
 
         Args:
-            dtype: of what follows.
+            dtype: of what follows. rarely: how much less often one is drawn than none.
         """
-        if "local" not in self._features.scopes or self._threads > 1 or not self._pick(*[False] * 7, True):
+        if "local" not in self._features.scopes or self._threads > 1 or not self._pick(*[False] * rarely, True):
             return ()
         name = f"a{len(self._buffers)}"
         like = [one for one in self._buffers if one.scope == "local" and one.size <= 4]
