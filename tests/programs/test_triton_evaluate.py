@@ -145,6 +145,21 @@ def test_a_product_of_matrices_is_exact() -> None:
     assert result([1], "int32", ones, threes, full("v4", 7, "int32", (16, 16)), product, *last) == [103] * 4
 
 
+def test_a_product_of_int8_that_may_saturate_has_no_one_result() -> None:
+    ones, product = full("v2", 1, "int8", (16, 32)), Op("v5", "dot", ("v2", "v3", "v4"))
+    last = (Op("v6", "ravel", ("v5",)), Op("v9", "topk", ("v6",), value=4))
+
+    def added_to(number: int) -> list[int]:
+        return result(
+            [1], "int32", ones, full("v3", 1, "int8", (32, 16)), full("v4", number, "int32", (16, 16)), product, *last
+        )
+
+    assert added_to(2**31 - 33) == [2**31 - 1] * 4
+    for number in (2**31 - 32, -(2**31) + 32):
+        with pytest.raises(Invalid, match="may leave int32"):
+            added_to(number)
+
+
 def test_a_loop_sets_all_that_it_carries_at_once() -> None:
     swap = (Carry("c0", "v1", "c1"), Carry("c1", "v2", "c0"))
     loop = For("v3", 3, (Op("v4", "add", ("c0", "v3")),), carried=swap)

@@ -228,6 +228,24 @@ def test_a_reported_bug_is_still_there(entry: Known, interpreted: Judge, compile
         assert any(one.status is Status.FAIL for one in judge(entry.example))
 
 
+def named(issue: str) -> Known:
+    return next(one for one in KNOWN if one.issue.rpartition("/")[2] == issue)
+
+
+def changed(program: TritonProgram, **ops: Op) -> TritonProgram:
+    return replace(program, body=tuple(ops.get(getattr(one, "name", ""), one) for one in program.body))
+
+
+def test_what_is_near_a_reported_bug_is_judged() -> None:
+    halves, division = named("ptxas_integer_of_two_halves"), named("7749")
+    wide, whole = Op("v2", "cast", ("v4",), dtype="float32"), Op("v4", "cast", ("v1",), dtype="float32")
+    assert not any(halves.holds(changed(halves.example, **one)) for one in ({"v2": wide}, {"v4": whole}))
+    assert not division.holds(changed(division.example, v4=Op("v4", "add", ("v0",), value=2, flag=True)))
+    assert not division.holds(changed(division.example, v4=Op("v4", "mul", ("v0",), value=-2, flag=True)))
+    before = named("descriptor_store_below_0")
+    assert not before.holds(changed(before.example, v1=Op("v1", "full", value=4)))
+
+
 @pytest.mark.parametrize("one", [DESCRIBED, EXCHANGED], ids=["descriptors", "exchanges"])
 def test_the_interpreter_and_the_compiler_take_descriptors_and_exchanges(
     one: TritonProgram, interpreted: Judge, compiled: Judge

@@ -5,6 +5,8 @@ One is no bug but what Triton's documentation says that the interpreter does not
 
 from collections.abc import Callable
 
+import numpy as np
+
 from mhc.programs.grammar import INTEGERS, SIGNED, UNSIGNED, bits_of, range_of
 from mhc.programs.known import UNSENT, Known
 from mhc.programs.triton.cuts import dtypes_seen, seen
@@ -34,7 +36,7 @@ _TRACKER = "https://github.com/triton-lang/triton"
 _NO_BFLOAT16 = "https://triton-lang.org/main/programming-guide/chapter-3/debugging.html"
 _MOVES = {"bitcast", "where", *SHAPES} - {"flip"}
 _COMPILED = ("compiled", "cuda")
-_RESHAPED = ("reshape", "ravel", "interleave", "flip", "sort", "topk")
+_RESHAPED = ("cat", "reshape", "ravel", "interleave", "flip", "sort", "topk")
 """Operations that end with a `tt.reshape`."""
 _PLACES = ("argmax", "argmin", "reduce")
 _BITS = ("and", "or", "xor")
@@ -114,6 +116,36 @@ def _stores_within_16_bytes(program: TritonProgram) -> bool:
             if buffer is not None and int(values[one.sizes[-1]].data) * bits_of(buffer.dtype) % 128:
                 return True
     return False
+
+
+def _stores_before_the_begin(program: TritonProgram) -> bool:
+    """Return whether a block is stored by a descriptor at an offset below 0."""
+    offsets = {name for one in walk(program.body) if isinstance(one, BlockStore) for name in one.offsets}
+    values = seen(program) if offsets else {}
+    return any(int(values[name].data.min()) < 0 for name in offsets if name in values)
+
+
+def _counts_up_from_below_0(node: Op, operand: Value) -> bool:
+    """Return whether a dividend has consecutive numbers along an axis, some of them below 0."""
+    if operand.dtype not in SIGNED or not operand.data.size or operand.data.min() >= 0:
+        return False
+    wide = operand.data.astype(object)
+    return any(size > 1 and (np.diff(wide, axis=axis) == 1).all() for axis, size in enumerate(operand.shape))
+
+
+def _integer_of_two_halves(program: TritonProgram) -> bool:
+    """Return whether a float16 becomes a bfloat16, or the other way round, and then an integer."""
+    casts = {one.name: one for one in walk(program.body) if isinstance(one, Op) and one.op == "cast"}
+    dtypes = dtypes_seen(program) if casts else {}
+
+    def half(name: str) -> set[str]:
+        return dtypes.get(name, set()) & {"float16", "bfloat16"}
+
+    return any(
+        one.dtype in INTEGERS and half(one.args[0]) and half(between.args[0]) not in (set(), half(one.args[0]))
+        for one in casts.values()
+        if (between := casts.get(one.args[0])) is not None
+    )
 
 
 def _spreads_a_bool_of_floats(program: TritonProgram) -> bool:
@@ -307,6 +339,42 @@ KNOWN: tuple[Known, ...] = (
                 Descriptor("d", "y", ("v0",), (4,)),
                 BlockStore("d", ("v1",), "v2"),
             ),
+        ),
+    ),
+    Known(
+        issue=f"{UNSENT}/descriptor_store_below_0",
+        kinds=("cuda",),
+        holds=_stores_before_the_begin,
+        example=TritonProgram(
+            buffers=(Buffer("y", 8, written=True),),
+            body=(
+                Op("v0", "full", value=8),
+                Op("v1", "full", value=-4),
+                Op("v2", "full", shape=(4,), value=1),
+                Descriptor("d", "y", ("v0",), (4,)),
+                BlockStore("d", ("v1",), "v2"),
+            ),
+        ),
+    ),
+    Known(
+        issue=f"{_TRACKER}/issues/7749",
+        kinds=("cuda",),
+        holds=_of("floordiv", "mod", holds=_counts_up_from_below_0),
+        example=_example(
+            "int32",
+            Op("v4", "sub", ("v0",), value=2, flag=True),
+            Op("v2", "floordiv", ("v4",), value=2, flag=True),
+        ),
+    ),
+    Known(
+        issue=f"{UNSENT}/ptxas_integer_of_two_halves",
+        kinds=("cuda",),
+        holds=_integer_of_two_halves,
+        example=_example(
+            "float16",
+            Op("v4", "cast", ("v1",), dtype="bfloat16"),
+            Op("v2", "cast", ("v4",), dtype="int32"),
+            out="int32",
         ),
     ),
     Known(

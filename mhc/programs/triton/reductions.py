@@ -189,7 +189,10 @@ def _histogram(node: Op, a: Value, mask: Value | None = None) -> Value:
 
 
 def _dot(node: Op, a: Value, b: Value, c: Value) -> Value:
-    """Return `a @ b + c`; with TF32, elements must have at most 11 significant bits."""
+    """Return `a @ b + c`; with TF32, elements must have at most 11 significant bits.
+
+    Instructions for integers saturate (`.satfinite`), and so does a partial sum of theirs.
+    """
     dtype = same(a, b)
     wide = {"int8": "int32", "float16": "float32", "bfloat16": "float32", "float32": "float32"}
     require(dtype in wide and c.dtype == wide[dtype], f"dot of {dtype}, added to {c.dtype}")
@@ -197,6 +200,8 @@ def _dot(node: Op, a: Value, b: Value, c: Value) -> Value:
     require(fits and min(*a.shape, *b.shape) >= 16, f"dot of {a.shape} and {b.shape}")
     require(dtype != "int8" or a.shape[1] >= 32, "dot of int8 along fewer than 32 elements")
     if dtype == "int8":
+        partial = np.abs(a.data.astype(np.int64)) @ np.abs(b.data.astype(np.int64)) + np.abs(c.data.astype(np.int64))
+        require((partial < 1 << 31).all(), "a product of int8 that may leave int32")
         return value("int32", a.data.astype(np.int32) @ b.data.astype(np.int32) + c.data)
     for one in (a, b):
         require((np.abs(one.data) <= 16).all(), "a factor that may be rounded in TF32")
