@@ -201,7 +201,7 @@ def drawn(reach: Reach, rounds: int, max_elements: int) -> list[Case]:
 
 
 def test_stretched_cases_reach_past_every_size_and_have_one_long_axis() -> None:
-    found = drawn(Reach.STRETCHED, 180, 1 << 20)
+    found = drawn(Reach.STRETCHED, 240, 1 << 20)
     for symbol, past, least in (
         ("S", 1025, 0.15),
         ("S", 65535, 0.03),
