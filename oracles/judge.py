@@ -6,6 +6,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from mhc.case import Case
 from mhc.dense import equal_bits
 from mhc.observation import Observation
 from mhc.oracles import aliasing, bound, effects, liveness, memory, nonfinite, pair, refusal
@@ -29,7 +30,7 @@ def judge(observation: Observation, allowed: Tolerances) -> list[Verdict]:
         if value is not None and wanted is not None:
             verdicts += labelled(bound.judge_class_and_magnitude(name, value, wanted), allowed)
         else:
-            verdicts.append(judge_missing(bound.NAME, name, value, wanted))
+            verdicts.append(judge_missing(bound.NAME, name, value, wanted, observation.case))
     if observation.failure is None:
         verdicts += _without_stage(observation)
     return verdicts
@@ -112,7 +113,7 @@ def agree(
     verdicts, before = [], {} if first is None else results(first)
     for name, value, wanted in pairs(observation, allowed):
         if value is None or wanted is None:
-            verdicts.append(judge_missing(oracle, name, value, wanted))
+            verdicts.append(judge_missing(oracle, name, value, wanted, observation.case))
             continue
         both = labelled(bound.judge_class_and_magnitude(name, value, wanted), allowed)
         worst = next((verdict for verdict in both if verdict.status is Status.FAIL), both[1])
@@ -143,8 +144,24 @@ def pairs(observation: Observation, allowed: Tolerances) -> Iterator[tuple[str, 
         yield name, value, wanted.get(name)
 
 
-def judge_missing(oracle: str, name: str, value: Tensor | None, wanted: ErrorNumber | None) -> Verdict:
-    """Return the verdict on a result without a value or without a tolerance."""
+def _is_zero(name: str, value: Tensor, case: Case) -> bool:
+    """Return whether a value is zeros, the gradient of an input that is there."""
+    return name in {f"d{spec.name}" for spec in case.table.inputs if case.has(spec.name)} and not bool(value.any())
+
+
+def judge_missing(
+    oracle: str, name: str, value: Tensor | None, wanted: ErrorNumber | None, case: Case | None = None
+) -> Verdict:
+    """Return the verdict on a result without a value or without a tolerance.
+
+    Where a function leaves an input out, as `x * w if scaled else x` does, autograd has None for its gradient, and zeros
+    are right too.
+
+    Args:
+        case: what was run; without it, a value without a tolerance fails.
+    """
+    if value is not None and wanted is None and case is not None and _is_zero(name, value, case):
+        return not_applicable(oracle, name, "zeros for an input that the function leaves out", ABSENT)
     if value is not None:
         return failed(oracle, name, "unwanted", f"{name} was returned, where it must be None")
     if wanted is None:

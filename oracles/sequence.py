@@ -1,9 +1,9 @@
 """The sequence gate: checks that what a kernel keeps from call to call makes no later result wrong.
 
 A kernel may keep a program that was compiled for the first shape, or a buffer of an earlier size. If it finds what it keeps
-by too few of the sizes, or not by the dtype, the first case of a process is right and the next one wrong. Or it keeps
-something computed from a tensor and finds it by the tensor's address or object, which stay the same when the tensor is
-rewritten in place. One check of one case shows each of these, so that a fresh process reproduces it.
+by too few of the sizes, or not by the dtype or the scalars, the first case of a process is right and the next one wrong.
+Or it keeps something computed from a tensor and finds it by the tensor's address or object, which stay the same when the
+tensor is rewritten in place. One check of one case shows each of these, so that a fresh process reproduces it.
 """
 
 import re
@@ -26,7 +26,7 @@ from mhc.reference import reference
 NAME = "sequence"
 OTHERS = "wrong after others"
 """The symptom of a run of another case; all other verdicts are of the case itself."""
-SIZES, DTYPE, REWRITTEN = "other sizes", "another dtype", "rewritten inputs"
+SIZES, DTYPE, SCALARS, REWRITTEN = "other sizes", "another dtype", "other scalars", "rewritten inputs"
 
 
 _RUN = re.compile(r"\(run: (?P<how>[a-z ]+), \S+-(?P<digest>[0-9a-f]{8})\)")
@@ -49,6 +49,14 @@ def of_another_dtype(trial: Trial) -> Plan | list[Verdict]:
     return _between(trial, DTYPE, case)
 
 
+def of_other_scalars(trial: Trial) -> Plan | list[Verdict]:
+    """Plan a run with the same sizes and other scalars, and then one with the same inputs as the first."""
+    case = other_scalars(trial.case)
+    if case is None:
+        return [not_applicable(NAME, "case", "no scalar has another value")]
+    return _between(trial, SCALARS, case)
+
+
 def run_between(case: Case, dtypes: Sequence[str], message: str) -> Case | None:
     """Return the other case that a failing verdict on `case` is about, by its message; None where it is about no other.
 
@@ -56,7 +64,7 @@ def run_between(case: Case, dtypes: Sequence[str], message: str) -> Case | None:
         dtypes: of cases that the implementation takes.
     """
     found = _RUN.search(message)
-    others = {SIZES: other_sizes(case), DTYPE: another_dtype(case, dtypes)}
+    others = {SIZES: other_sizes(case), DTYPE: another_dtype(case, dtypes), SCALARS: other_scalars(case)}
     other = None if found is None else others.get(found["how"])
     return other if found is not None and other is not None and other.digest == found["digest"] else None
 
@@ -105,6 +113,17 @@ def another_dtype(case: Case, dtypes: Sequence[str]) -> Case | None:
     return _plain(case, dtype=others[hash_below(case, DTYPE, len(others))], **sizes)
 
 
+def other_scalars(case: Case) -> Case | None:
+    """Return a case with plain values, of the same sizes, in which each scalar has its next choice; None where none has."""
+    scalars = dict(case.scalars)
+    for name, choices in case.table.scalar_choices.items():
+        at = choices.index(scalars[name]) if scalars[name] in choices else -1
+        scalars[name] = choices[(at + 1) % len(choices)]
+    if scalars == dict(case.scalars):
+        return None
+    return _plain(case, dtype=case.dtype, scalars=scalars, **{name: case.sizes[name] for name in case.axes})
+
+
 def other_sizes(case: Case) -> Case:
     """Return a case with plain values and with every axis smaller, or each larger by one: a hash of the case decides.
 
@@ -127,9 +146,9 @@ def other_sizes(case: Case) -> Case:
 
 
 def _plain(case: Case, **others: Any) -> Case:
-    """Return a case with plain values, and with the optional tensors, scalars and schedules of `case`."""
+    """Return a case with plain values, and with the optional tensors, schedules and, if not given, the scalars of `case`."""
     absent = frozenset(spec.name for spec in case.table.drawn if not case.has(spec.name))
-    plain = default_case(operator=case.operator, absent=absent, scalars=case.scalars, **others)
+    plain = default_case(operator=case.operator, absent=absent, **{"scalars": case.scalars, **others})
     return replace(plain, schedules=case.schedules)
 
 
@@ -153,5 +172,6 @@ GATES = (
     Gate(name=NAME, variant=REWRITTEN, plan=rewritten, every=32),
     # last: what another case leaves behind changes all later runs
     Gate(name=NAME, variant=DTYPE, plan=of_another_dtype, every=64),
+    Gate(name=NAME, variant=SCALARS, plan=of_other_scalars, every=64),
     Gate(name=NAME, plan=of_other_sizes, every=64),
 )

@@ -80,8 +80,29 @@ def tolerances(
     allowed = _without_undefined(inputs if few is None else few.inputs, replace(allowed, gradients=gradients))
     if few is not None:
         allowed = allowed.map(lambda name, one: expand_number(few, one, specs[name]))
+    allowed = _as_the_reference(allowed, reference)
     judged = {name: ByResidual.of(inputs, name, allowed.outputs[name]) for name in table.residuals}
     return replace(allowed, outputs={**allowed.outputs, **judged})
+
+
+def _as_the_reference(allowed: Tolerances, reference: Reference) -> Tolerances:
+    """Return tolerances that are infinite where a number has another class (finite, infinite, NaN) than the reference.
+
+    A bound may be read from another composition than PyTorch's, such as an inverse times b for a solved system. From an
+    infinity on they may part: inf - inf is NaN, and a sum of products of the inverse's elements is not.
+    """
+
+    def open_where_they_part(name: str, one: ErrorNumber) -> ErrorNumber:
+        if one.finite:
+            return one
+        value = reference.outputs[name] if name in reference.outputs else reference.gradients.get(name)
+        if value is None or value.shape != one.value.shape:
+            return one
+        true = value.to(one.value.device)
+        alike = (true == one.value) | (true.isfinite() & one.value.isfinite()) | (true.isnan() & one.value.isnan())
+        return one if alike.all() else ErrorNumber(one.value, torch.where(alike, one.error, torch.inf), one.dtype)
+
+    return allowed.map(open_where_they_part)
 
 
 class ByResidual(ErrorNumber):

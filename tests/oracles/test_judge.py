@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from mhc import Refused, default_case, materialise, observe, reference
+from mhc import Implementation, Refused, default_case, materialise, observe, operator, reference
 from mhc.operators.mhc_pre.torch.implementations import MANUAL
 from mhc.oracles.bound import Tolerances, tolerances
 from mhc.oracles.bounds.error_number import ErrorNumber
@@ -63,6 +63,37 @@ def test_a_result_that_is_missing_or_not_wanted() -> None:
         assert verdict.message == "y was returned, where it must be None"
     assert judge_missing("gate", "y", None, wanted).message == "not returned"
     assert judge_missing("gate", "y", None, None).message == "absent in this case"
+
+
+@operator(x="[T] storage", w="[T] storage optional", T=(1, 8), scaled=(False, True))
+def maybe_scaled(x: torch.Tensor, w: torch.Tensor | None, *, scaled: bool) -> torch.Tensor:
+    return x * w if scaled and w is not None else x * 1.0
+
+
+@pytest.mark.parametrize(
+    ("dw", "present", "fails"),
+    [
+        (torch.zeros(2), True, False),
+        (None, True, False),
+        (torch.tensor([0.0, 1e-30]), True, True),
+        (torch.zeros(2), False, True),
+    ],
+)
+def test_the_gradient_of_an_input_that_the_function_leaves_out_is_none_or_zeros(
+    dw: torch.Tensor | None, present: bool, fails: bool
+) -> None:
+    made = Implementation(
+        name="made",
+        operator=maybe_scaled,
+        forward=lambda x, w, *, scaled: x.clone(),
+        backward=lambda x, dy, w, *, scaled: (dy.clone(), dw),
+    )
+    absent = frozenset[str]() if present else frozenset({"w"})
+    inputs = materialise(default_case(operator=made.table.name, T=2, dtype="float32", absent=absent))
+    true = reference(inputs)
+    verdicts = judge(observe(made, inputs, true.saved), tolerances(inputs, true))
+    wrong = [one for one in verdicts if one.status is Status.FAIL]
+    assert [(one.subject, one.symptom) for one in wrong] == ([("dw", "unwanted")] if fails else [])
 
 
 @pytest.mark.parametrize("stage", ["forward", "backward"])

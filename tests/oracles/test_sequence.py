@@ -14,14 +14,14 @@ from mhc.fuzz.check.check import check
 from mhc.fuzz.check.level import Level
 from mhc.operators.mhc_pre.torch.implementations import MANUAL
 from mhc.oracles import sequence
-from mhc.oracles.sequence import another_dtype, other_sizes, run_between
+from mhc.oracles.sequence import another_dtype, other_scalars, other_sizes, run_between
 from mhc.oracles.verdict import Status
 from mhc.recipe import Layout
 from tests.support.helpers import altered, gate_symptoms, gate_verdicts
 
 Function = Callable[[Tensor], Tensor]
 CASE = default_case(B=1, S=2, n=2, D=3, dtype="float32")
-REWRITTEN, DTYPE, _ = sequence.GATES
+REWRITTEN, DTYPE, SCALARS, _ = sequence.GATES
 
 
 @operator(x="[T, D] float32", D=(1, 40))
@@ -154,6 +154,39 @@ def test_another_dtype_is_not_tried_where_there_is_none() -> None:
         case = default_case(operator=table.name, dtype="bfloat16", T=5)
         (verdict,) = gate_verdicts(DTYPE, implementation, case)
         assert verdict.status is Status.NOT_APPLICABLE
+
+
+@operator(x="[T] storage", factor=(1.0, 2.0, 4.0))
+def scaled(x: Tensor, *, factor: float) -> Tensor:
+    return x * factor
+
+
+def first_factor() -> Callable[..., Tensor]:
+    """A factor is kept for a shape."""
+    kept: dict[torch.Size, float] = {}
+    return lambda x, *, factor: x * kept.setdefault(x.shape, factor)
+
+
+def test_what_is_kept_without_a_scalar_is_found() -> None:
+    for function, found in ((scaled.function, set()), (first_factor(), {"wrong after others"})):
+        implementation = Implementation(name="one", operator=scaled, function=function)
+        case = default_case(operator="scaled", dtype="float32", T=5, scalars={"factor": 4.0})
+        assert {symptom for _, _, symptom in gate_symptoms(SCALARS, implementation, case)} == found
+    other = other_scalars(case)
+    assert other is not None
+    assert (other.scalars["factor"], other.sizes, other.dtype) == (1.0, case.sizes, case.dtype)
+    wrong = [one.message for one in gate_verdicts(SCALARS, implementation, case) if one.status is Status.FAIL]
+    assert wrong
+    assert [run_between(case, ("float32",), one) for one in wrong] == [other] * len(wrong)
+    beside = other_scalars(replace(case, scalars={"factor": 3.0}))
+    assert beside is not None
+    assert beside.scalars["factor"] == 1.0
+
+
+def test_other_scalars_are_not_tried_where_there_are_none() -> None:
+    implementation = Implementation(name="one", operator=gathered, function=gathered.function)
+    (verdict,) = gate_verdicts(SCALARS, implementation, default_case(operator="gathered", T=5))
+    assert verdict.message == "no scalar has another value"
 
 
 def kept_by_object() -> Function:

@@ -1,11 +1,13 @@
 """How the tolerances of a case follow from its formula read on error-carrying numbers."""
 
+import math
 from dataclasses import replace
 
 import pytest
 import torch
+from torch import Tensor
 
-from mhc import default_case, materialise, reference
+from mhc import Implementation, default_case, materialise, operator, reference
 from mhc.case import with_tensor
 from mhc.operator import STORAGE_DTYPES
 from mhc.oracles.bounds.deviation_number import DeviationNumber
@@ -74,3 +76,22 @@ def test_a_map_changes_outputs_and_gradients_and_keeps_what_is_sampled() -> None
     assert changed.sampled == found.sampled
     for name, one in changed.results.items():
         assert torch.equal(one.value, -found.results[name].value)
+
+
+@operator(a="[S, S] float32", b="[S, 1] float32", S=(1, 8))
+def solved(a: Tensor, b: Tensor) -> Tensor:
+    y: Tensor = torch.linalg.solve_triangular(a, b, upper=False, unitriangular=True)
+    return y
+
+
+def test_a_class_is_open_where_what_a_bound_is_read_from_has_another_one_than_the_reference() -> None:
+    """Substitution has 0 - inf / 2 + inf / 4, which is NaN; an inverse times b has -3/8 of an infinity."""
+    made = Implementation(name="made", operator=solved, forward=solved)
+    case = default_case(operator=made.table.name, S=3, dtype="float32")
+    below = (((1, 0), 0.25), ((2, 0), 0.5), ((2, 1), 0.25))
+    case = with_tensor(with_tensor(case, "a", kind="zero", literals=below), "b", kind="zero", literals=(((0, 0), math.inf),))
+    inputs = materialise(case)
+    true = reference(inputs)
+    assert [str(one) for one in true.outputs["y"].flatten().tolist()] == ["inf", "-inf", "nan"]
+    wanted = tolerances(inputs, true).outputs["y"]
+    assert wanted.error.flatten().isinf().tolist() == [False, False, True]
