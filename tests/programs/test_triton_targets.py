@@ -240,10 +240,17 @@ def test_what_is_near_a_reported_bug_is_judged() -> None:
     halves, division = named("ptxas_integer_of_two_halves"), named("7749")
     wide, whole = Op("v2", "cast", ("v4",), dtype="float32"), Op("v4", "cast", ("v1",), dtype="float32")
     assert not any(halves.holds(changed(halves.example, **one)) for one in ({"v2": wide}, {"v4": whole}))
-    assert not division.holds(changed(division.example, v4=Op("v4", "add", ("v0",), value=2, flag=True)))
-    assert not division.holds(changed(division.example, v4=Op("v4", "mul", ("v0",), value=-2, flag=True)))
+    assert not division.holds(changed(division.example, v5=Op("v5", "add", ("v3", "v4"))))
+    assert not division.holds(changed(division.example, v5=Op("v5", "mul", ("v3",), value=-2, flag=True)))
     before = named("descriptor_store_below_0")
     assert not before.holds(changed(before.example, v1=Op("v1", "full", value=4)))
+    later = (
+        Op("v4", "program_id"),
+        Op("v5", "sub", ("v4",), value=1, flag=True),
+        Op("v1", "mul", ("v5",), value=4, flag=True),
+    )
+    blocks = replace(before.example, grid=(3,), body=(before.example.body[0], *later, *before.example.body[2:]))
+    assert before.holds(blocks), "of three blocks the first"
 
 
 @pytest.mark.parametrize("one", [DESCRIBED, EXCHANGED], ids=["descriptors", "exchanges"])

@@ -45,6 +45,12 @@ def dtypes_seen(program: TritonProgram) -> dict[str, set[str]]:
     return machine.dtypes if machine else {}
 
 
+def stores_below_0(program: TritonProgram) -> bool:
+    """Return whether a descriptor stores a block at an offset below 0, in any of the blocks."""
+    machine = _ran(program)
+    return machine is not None and machine.least_begin < 0
+
+
 def _ran(program: TritonProgram) -> Machine | None:
     """Return the machine that ran a program; None where the program has no meaning."""
     machine = Machine(program.buffers, program.grid, inputs_of(program))

@@ -112,6 +112,7 @@ class Machine:
         self.blocks: list[_Env] = [{} for _ in self._indices]
         self.seen: _Env = {}
         self.dtypes: dict[str, set[str]] = {}
+        self.least_begin = 0  # the least offset of a block that was stored by a descriptor
         self.functions: dict[str, Function] = {}
         self.constants: dict[str, int] = {}
         self._returned: list[tuple[bool, list[Value]]] | None = None
@@ -439,6 +440,8 @@ class Machine:
         buffer, begins = self._buffers[one.buffer], _numbers(env, node.offsets)
         require(len(begins) == len(one.block) and max(map(abs, begins)) <= _FARTHEST, f"a block at {begins}")
         require(begins[-1] * bits_of(buffer.dtype) % 128 == 0, "a block that begins within 16 bytes")
+        if isinstance(node, BlockStore):
+            self.least_begin = min(self.least_begin, *begins)
         lines = np.ix_(*(begin + np.arange(extent) for begin, extent in zip(begins, one.block, strict=True)))
         inside, places = np.ones(one.block, dtype=bool), np.zeros(one.block, dtype=np.int64)
         for line, size, stride in zip(lines, one.data, one.strides, strict=True):

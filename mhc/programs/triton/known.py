@@ -9,7 +9,7 @@ import numpy as np
 
 from mhc.programs.grammar import INTEGERS, SIGNED, UNSIGNED, bits_of, range_of
 from mhc.programs.known import UNSENT, Known
-from mhc.programs.triton.cuts import dtypes_seen, seen
+from mhc.programs.triton.cuts import dtypes_seen, seen, stores_below_0
 from mhc.programs.triton.grammar import (
     COMPARISONS,
     FLOATS,
@@ -116,13 +116,6 @@ def _stores_within_16_bytes(program: TritonProgram) -> bool:
             if buffer is not None and int(values[one.sizes[-1]].data) * bits_of(buffer.dtype) % 128:
                 return True
     return False
-
-
-def _stores_before_the_begin(program: TritonProgram) -> bool:
-    """Return whether a block is stored by a descriptor at an offset below 0."""
-    offsets = {name for one in walk(program.body) if isinstance(one, BlockStore) for name in one.offsets}
-    values = seen(program) if offsets else {}
-    return any(int(values[name].data.min()) < 0 for name in offsets if name in values)
 
 
 def _counts_up_from_below_0(node: Op, operand: Value) -> bool:
@@ -344,7 +337,7 @@ KNOWN: tuple[Known, ...] = (
     Known(
         issue=f"{UNSENT}/descriptor_store_below_0",
         kinds=("cuda",),
-        holds=_stores_before_the_begin,
+        holds=lambda program: any(isinstance(one, BlockStore) for one in walk(program.body)) and stores_below_0(program),
         example=TritonProgram(
             buffers=(Buffer("y", 8, written=True),),
             body=(
@@ -360,10 +353,19 @@ KNOWN: tuple[Known, ...] = (
         issue=f"{_TRACKER}/issues/7749",
         kinds=("cuda",),
         holds=_of("floordiv", "mod", holds=_counts_up_from_below_0),
-        example=_example(
-            "int32",
-            Op("v4", "sub", ("v0",), value=2, flag=True),
-            Op("v2", "floordiv", ("v4",), value=2, flag=True),
+        example=TritonProgram(
+            buffers=(Buffer("x", 512, "float32", least=-4, most=4), Buffer("y", 512, "float32", written=True)),
+            body=(
+                Op("v0", "arange", shape=(512,)),
+                Op("v1", "reshape", ("v0",), shape=(16, 32)),
+                Load("v2", "x", "v1"),
+                Op("v3", "arange", shape=(32,)),
+                Op("v4", "full", shape=(1, 32), value=8),
+                Op("v5", "sub", ("v3", "v4")),
+                Op("v6", "floordiv", ("v5",), value=4, flag=True),
+                Op("v7", "mul", ("v6", "v2")),
+                Store("y", "v1", "v7"),
+            ),
         ),
     ),
     Known(
