@@ -13,7 +13,7 @@ from mhc.fuzz.worker.forkserver import FORKSERVER
 from mhc.oracles.mutants.misbehaving.catalogue import FILES, FILES_KIND, MISBEHAVING, ON_CPU
 from tests.support.helpers import ROOT
 
-SECONDS = 90.0
+SECONDS = 180.0
 """At most; where nothing else runs, its cases take 20."""
 Ended = tuple[Plan, Leg]
 

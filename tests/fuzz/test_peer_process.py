@@ -199,7 +199,7 @@ def test_a_campaign_finds_it_once_makes_it_small_and_replays_it(
     monkeypatch.setattr(campaign, "_MINIMISE_SECONDS", 600.0)  # the tests beside this one may take most of the cores
     out = tmp_path / "runs"
     chosen = ("--impl", f"{kernels}:MINE", "--against", f"{kernels}:OFF")
-    result = fuzz("--cases", 6, "--seed", 4, "--workers", 1, "--out", out, *chosen)
+    result = fuzz("--cases", 6, "--seed", 0, "--workers", 1, "--out", out, *chosen)
     assert result.exit_code == 1, result.output
     assert "checking mine against off on cpu" in result.output
     for text in (result.output, next(out.glob("*/summary.md")).read_text(encoding="utf-8")):

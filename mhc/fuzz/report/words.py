@@ -32,6 +32,10 @@ _VALUES = 8  # elements of a tensor of integers or booleans, whose values are al
 _STEPS = (1, 2, 3, 6, 12, 30, 60, 90, 180, 360, 720, 1440, 2880)
 
 
+OR_BY_ITSELF = "or by itself"
+"""What a finding that is not minimised adds to its symptom, where it may get another name."""
+
+
 def as_told(found: Finding) -> Finding:
     """Return a finding in the words that people read, which claim no more of it than is known.
 
@@ -40,7 +44,7 @@ def as_told(found: Finding) -> Finding:
     seen = found.fingerprint
     if (seen.oracle, seen.symptom) != (sequence.NAME, sequence.OTHERS) or found.reduction is not None:
         return found
-    either = replace(seen, symptom=f"{sequence.OTHERS}, or by itself")
+    either = replace(seen, symptom=f"{sequence.OTHERS}, {OR_BY_ITSELF}")
     return replace(found, fingerprint=either, message=found.message.removeprefix(f"{sequence.OTHERS}: "))
 
 
