@@ -78,7 +78,7 @@ class Outputs:
     def _sizes(self, shift: int, before: Mapping[str, int]) -> Mapping[str, int]:
         """Return sizes of all symbols: each axis has a prime of its own, or else a size of its own, where one is left.
 
-        It is another one than `before`, if it can be: so a number in an output is told from an axis.
+        It is another one than `before`, if it can be: so a number in an output is not taken for an axis.
         """
         chosen: dict[str, int] = {}
         for at, axis in enumerate(self.table.axes):

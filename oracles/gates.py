@@ -47,6 +47,15 @@ SMALL = 3
 """So many first cases of a round, or of a test, are mostly of one element in each tensor: no rare gate is asked there."""
 
 
+def rare_number(case: int, first: int = 0) -> int:
+    """Return the number of the rare gate that judges a case of a round or a test; -1: none.
+
+    Args:
+        case: its number, from 0. first: that of the gate behind the `SMALL` cases; -1: no case has one.
+    """
+    return first + case - SMALL if first >= 0 and case >= SMALL else -1
+
+
 def rare_gate(at: int) -> tuple[Gate, ...]:
     """Return the rare gate with this number; none where there is no such number, such as -1."""
     return RARE[at : at + 1] if at >= 0 else ()

@@ -80,7 +80,8 @@ def tolerances(
     allowed = _without_undefined(inputs if few is None else few.inputs, replace(allowed, gradients=gradients))
     if few is not None:
         allowed = allowed.map(lambda name, one: expand_number(few, one, specs[name]))
-    allowed = _as_the_reference(allowed, reference)
+    if table.function is not None:  # of a formula, the reference and the bounds are one piece of code
+        allowed = _as_the_reference(allowed, reference)
     judged = {name: ByResidual.of(inputs, name, allowed.outputs[name]) for name in table.residuals}
     return replace(allowed, outputs={**allowed.outputs, **judged})
 

@@ -80,7 +80,7 @@ def evaluate(
         machine: what makes functions of nodes; by default `Machine`.
 
     Raises:
-        Invalid: an index out of bounds, a division by 0, a signed overflow, an element read that nobody wrote, a float
+        Invalid: an index out of bounds, a division by 0, a signed overflow, an element read that was not written, a float
             that is not exact, a result that depends on the order of blocks, threads or parallel iterations, or more than
             200,000 steps.
     """

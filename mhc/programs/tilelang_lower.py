@@ -29,7 +29,7 @@ def release() -> str:
 
 @functools.cache
 def takes_is_cpu() -> bool:
-    """Return whether `T.Kernel` is told that it is for the CPU; later releases see it from the target."""
+    """Return whether `T.Kernel` takes `is_cpu`; later releases see it from the target."""
     return "is_cpu" in inspect.signature(tilelang().language.Kernel).parameters
 
 

@@ -27,7 +27,7 @@ from mhc.fuzz.worker.process import HarnessError
 from mhc.implementation import Implementation, ImplementationError
 from mhc.loading import relative_spec, spec_of
 from mhc.oracles import bound, refusal
-from mhc.oracles.gates import SMALL
+from mhc.oracles.gates import rare_number
 from mhc.oracles.judge import outcomes
 from mhc.oracles.verdict import Status, Verdict
 from mhc.pytest_plugin import NOT_JUDGED, running
@@ -131,8 +131,7 @@ class Run:
         ended: list[Exception] = []
 
         def one(case: Case) -> None:
-            number = became.total()
-            judged, verdicts = self._verdicts(case, Level.DRAWN, max(-1, number - SMALL))
+            judged, verdicts = self._verdicts(case, Level.DRAWN, rare_number(became.total()))
             became[_outcome(verdicts)] += 1
             counts.update(f"{outcome}: {name}" for name, outcome in outcomes(verdicts).items())
             failing = [verdict for verdict in verdicts if verdict.status is Status.FAIL]

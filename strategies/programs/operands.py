@@ -18,6 +18,7 @@ _DIVISIONS = ("//", "%", "truncdiv", "truncmod", "ceildiv")
 _ARITHMETIC = ("+", "-", "*", "min", "max")
 _CHOICES = ("select", "bool", "select", "bool", "bool")
 """What has conditions as operands, of which there are many kinds."""
+_OF_ANY = {"bits", *_CHOICES}
 _OF_INTEGERS = (*_ARITHMETIC, *_DIVISIONS, "&", "|", "^", "<<", ">>", "-", "~", "abs", "bits", *_CHOICES)
 _CASTS = ("narrowing", "widening", "sign", "float", "through bool")
 _LEAVES = ("element", "index", "name", "constant", "again", "element", "constant")
@@ -80,11 +81,15 @@ class Operands(Corners):
             if of == dtype and all(ends is not None and self._ends(name) == ends for name, ends in names)
         ]
 
-    def _any_leaf(self, dtype: str) -> Drawn:
-        """Draw an operand without operands, of any kind that there is."""
+    def _readable(self, dtype: str) -> tuple[list[str], list[str]]:
+        """Return the names of a dtype, and the buffers."""
         scope = self._scope
         names = [name for name, (of, _, _) in scope.scalars.items() if of == dtype]
-        elements = [name for name, (one, _, _) in scope.buffers.items() if one.dtype == dtype]
+        return names, [name for name, (one, _, _) in scope.buffers.items() if one.dtype == dtype]
+
+    def _any_leaf(self, dtype: str) -> Drawn:
+        """Draw an operand without operands, of any kind that there is."""
+        scope, (names, elements) = self._scope, self._readable(dtype)
         match self.pick(*_LEAVES):
             case "element" if elements:
                 return self._element(self.pick(*elements))
@@ -142,13 +147,8 @@ class Operands(Corners):
         op = self.pick(*_OF_INTEGERS, *_CASTS)
         if op in _CASTS:
             return self._any_cast(dtype, depth, op)
-        match op:
-            case "bits":
-                return self._bits(dtype, depth)
-            case "bool":
-                return Drawn(Cast(dtype, self.condition(depth - 1)), 0, 1)
-            case "select":
-                return self._select(dtype, depth)
+        if op in _OF_ANY:
+            return self._of_any(op, dtype, depth)
         a = self._variable_operand(dtype, depth - 1)
         if isinstance(a.node, Const):
             return a
@@ -161,6 +161,15 @@ class Operands(Corners):
             return self._quotient(op, a, b, dtype)
         one, two = self.pick((a, b), (b, a))
         return self._both(op, one, two, dtype)
+
+    def _of_any(self, op: str, dtype: str, depth: int) -> Drawn:
+        """Draw an operation of `_OF_ANY`, which every dtype has."""
+        match op:
+            case "bits":
+                return self._bits(dtype, depth)
+            case "bool":
+                return Drawn(Cast(dtype, self.condition(depth - 1)), 0, 1)
+        return self._select(dtype, depth)
 
     def _variable_operand(self, dtype: str, depth: int) -> Drawn:
         """Draw an operand that is no constant, unless there is nothing else; the front end folds operations of constants."""
@@ -288,15 +297,10 @@ class Operands(Corners):
 
     def _of_floats(self, dtype: str, depth: int) -> Drawn:
         op: str = self.pick(*_ARITHMETIC, *_ARITHMETIC, "/", "negated", "rounded", "cast", "cast", "bits", *_CHOICES)
-        match op:
-            case "cast":
-                return self._cast(dtype, depth)
-            case "bits":
-                return self._bits(dtype, depth)
-            case "bool":
-                return Drawn(Cast(dtype, self.condition(depth - 1)), 0, 1)
-            case "select":
-                return self._select(dtype, depth)
+        if op == "cast":
+            return self._cast(dtype, depth)
+        if op in _OF_ANY:
+            return self._of_any(op, dtype, depth)
         a = self._variable_operand(dtype, depth - 1)
         if op == "/":
             return self._part(a, dtype)
@@ -328,8 +332,7 @@ class Operands(Corners):
             case "select":
                 return Select(self.condition(depth - 1), self.condition(depth - 1), self.condition(self.pick(0, depth - 1)))
             case "leaf":
-                names = [name for name, (of, _, _) in self._scope.scalars.items() if of == "bool"]
-                elements = [name for name, (one, _, _) in self._scope.buffers.items() if one.dtype == "bool"]
+                names, elements = self._readable("bool")
                 if names or elements:
                     name = self.pick(*names, *elements)
                     return Var(name) if name in names else self._element(name).node

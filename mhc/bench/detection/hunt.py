@@ -16,7 +16,7 @@ from mhc.fuzz.worker.client import WorkerClient
 from mhc.fuzz.worker.limits import Limits
 from mhc.fuzz.worker.process import HarnessError
 from mhc.oracles import refusal
-from mhc.oracles.gates import SMALL
+from mhc.oracles.gates import rare_number
 from mhc.oracles.mutants.catalogue import ALL
 from mhc.oracles.mutants.load import SPEC
 from mhc.oracles.mutants.record import BASES, Mutant
@@ -200,7 +200,7 @@ def judged(
             return
         case = named(one, worker.implementation.name)
         worker.judged = None  # the one before, where this case ends the worker
-        worker.start(case, Level.DRAWN, rare_gate=max(-1, number - 1 - SMALL))
+        worker.start(case, Level.DRAWN, rare_gate=rare_number(number - 1))
         started = time.monotonic() if started is None else started
         verdicts = worker.finish()
         yield number, worker.judged or case, verdicts, time.monotonic() - started

@@ -18,7 +18,7 @@ from mhc.programs.drawn_program import DrawnProgram
 from mhc.programs.languages import language_of
 from mhc.strategies.regions import labels
 
-_MUCH = 0.2  # of the time that workers start, from which on it is told
+_MUCH = 0.2  # of the time that workers start, from which on the report says it
 
 Counts = Mapping[str, Mapping[str, int]]
 

@@ -21,7 +21,7 @@ from mhc.fuzz.worker.compile_count import compile_count
 from mhc.fuzz.worker.protocol import Begun, Check, Checked, Done, Judged, Message, Ran, Round, Running
 from mhc.implementation import Implementation
 from mhc.oracles import liveness, refusal
-from mhc.oracles.gates import SMALL
+from mhc.oracles.gates import rare_number
 from mhc.oracles.judge import outcomes
 from mhc.oracles.verdict import Status, Verdict
 from mhc.strategies import rounds
@@ -73,7 +73,7 @@ def run_session(
             return
         send(Begun(case=case.json, number=number))
         clock, before = _clock(send), compile_count(implementation)
-        rare = request.rare_gate + number - SMALL if request.rare_gate >= 0 and number >= SMALL else -1
+        rare = rare_number(number, request.rare_gate)
         judged = check(implementation, case, device, Level.DRAWN, clock, peers=peers, rare=rare, locate=wanted)
         checking += clock.checking
         checked = summarise(spec, implementation, judged, clock, compile_count(implementation) - before, peers)

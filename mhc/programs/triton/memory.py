@@ -1,4 +1,4 @@
-"""A program's buffers in memory, between guards that nobody may write, and what they hold once it ran."""
+"""A program's buffers in memory, between guards that must not be written, and what they hold once it ran."""
 
 from typing import Any
 
