@@ -17,8 +17,7 @@ from mhc.programs.plain_c import prepare, source_of
 from mhc.programs.targets import TARGETS
 from mhc.programs.tilelang_text import render
 from mhc.programs.tilelang_words import signature
-from mhc.strategies.programs.programs import CPU, programs
-from mhc.strategies.rounds import drawn
+from tests.support.drawn_programs import drawn
 from tests.support.needs import needs_tilelang
 
 I = Var("i")
@@ -60,6 +59,6 @@ def test_the_minimiser_leaves_it_out() -> None:
 
 
 def test_some_programs_have_one() -> None:
-    many = [one for seed in range(20) for one in drawn(programs(CPU), 10, seed)]
+    many = drawn(200)
     having = [one for one in many if any(isinstance(node, Assume) for node in walk(one))]
     assert len(many) / 20 < len(having) < len(many) / 4

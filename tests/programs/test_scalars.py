@@ -37,8 +37,7 @@ from mhc.programs.targets import TARGETS
 from mhc.programs.tile_edits import inlined
 from mhc.programs.tilelang_text import render
 from mhc.programs.tilelang_words import features, signature
-from mhc.strategies.programs.programs import CPU, programs
-from mhc.strategies.rounds import drawn
+from tests.support.drawn_programs import drawn
 from tests.support.needs import needs_tilelang
 
 needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no C compiler here")
@@ -178,7 +177,7 @@ def test_findings_and_coverage_name_them() -> None:
 
 
 def test_some_programs_have_them() -> None:
-    many = [one for seed in range(30) for one in drawn(programs(CPU), 10, seed)]
+    many = drawn(300)
     for scope in ("let", "value"):
         having = [one for one in many if any(buffer.scope == scope for buffer in one.buffers)]
         names = [(one, buffer.name) for one in having for buffer in one.buffers if buffer.scope == scope]
@@ -225,7 +224,7 @@ def test_the_minimiser_takes_one_turn_or_int32() -> None:
 
 
 def test_some_indices_are_of_int64() -> None:
-    many = [one for seed in range(20) for one in drawn(programs(CPU), 10, seed)]
+    many = drawn(200)
     assert sum(any(buffer.scope == "index" for buffer in one.buffers) for one in many) > len(many) / 40
     at = [(one, place) for one in many for node in walk(one) for place in getattr(node, "at", ())]
     assert sum(grammar.dtype_of(place, one) == "int64" for one, place in at) > len(at) / 100

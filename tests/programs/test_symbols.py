@@ -20,8 +20,8 @@ from mhc.programs.tilelang_lower import build
 from mhc.programs.tilelang_text import render
 from mhc.programs.tilelang_words import features, signature
 from mhc.programs.tir_evaluate import evaluate_function
-from mhc.strategies.programs.programs import ARITHMETIC, CPU, programs
-from mhc.strategies.rounds import drawn
+from mhc.strategies.programs.programs import ARITHMETIC
+from tests.support.drawn_programs import drawn
 from tests.support.needs import needs_tilelang
 
 I, SIZE = Var("i"), Var("size")
@@ -93,9 +93,9 @@ def test_the_minimiser_makes_constants_of_symbols_and_shrinks_what_must_stay() -
 
 
 def test_symbols_are_drawn_with_indices_of_them_and_not_for_arithmetic() -> None:
-    many = [one for seed in range(40) for one in drawn(programs(CPU), 10, seed)]
+    many = drawn(400)
     named = [one for one in many if one.symbols]
     assert len(named) > len(many) / 10
     assert sum(any(node == SIZE for node in walk(one)) for one in named) > len(named) / 4
     assert sum(any(isinstance(node, For) and one.is_symbolic(node) for node in walk(one)) for one in named) > 3
-    assert not any(one.symbols for seed in range(20) for one in drawn(programs(ARITHMETIC), 10, seed))
+    assert not any(one.symbols for one in drawn(200, ARITHMETIC))

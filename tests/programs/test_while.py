@@ -18,8 +18,8 @@ from mhc.programs.plain_c import prepare, source_of
 from mhc.programs.targets import TARGETS
 from mhc.programs.tilelang_text import render
 from mhc.programs.tilelang_words import signature
-from mhc.strategies.programs.programs import ARITHMETIC, CPU, programs
-from mhc.strategies.rounds import drawn
+from mhc.strategies.programs.programs import ARITHMETIC, CPU
+from tests.support.drawn_programs import drawn
 from tests.support.needs import needs_tilelang
 
 V, ZERO, ONE = Var("v"), Const(0), Const(1)
@@ -78,7 +78,7 @@ def test_the_minimiser_takes_the_body_once_or_under_the_condition() -> None:
 
 def test_some_programs_have_them_and_they_turn() -> None:
     for features in (CPU, ARITHMETIC):
-        many = [one for seed in range(20) for one in drawn(programs(features), 10, seed)]
+        many = drawn(200, features)
         having = [one for one in many if any(isinstance(node, While) for node in walk(one))]
         assert len(many) / 25 < len(having) < len(many) / 4
 
@@ -118,7 +118,7 @@ def test_tilelang_agrees_on_computed_ends() -> None:
 
 
 def test_a_computed_begin_is_drawn_and_left_out() -> None:
-    many = [one for seed in range(30) for one in drawn(programs(CPU), 10, seed)]
+    many = drawn(300)
     begins = [node for one in many for node in walk(one) if isinstance(node, For) and node.first is not None]
     assert len(begins) > 8
     assert "a computed begin" in signature(program(RANGE))

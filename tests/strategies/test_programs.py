@@ -17,22 +17,10 @@ from mhc.programs.tilelang_text import render
 from mhc.programs.tilelang_words import features
 from mhc.strategies.programs.programs import CPU, CPU_BEFORE_VECTORS, GPU, _Builder, programs
 from mhc.strategies.programs.statements import Features
-from mhc.strategies.rounds import ROUND, quiet
-from tests.support.own_constants import no_constants_of_modules
+from mhc.strategies.rounds import quiet
+from tests.support.drawn_programs import drawn
 
 EMPTY = Program(buffers=(Buffer("y", (1,), "int32", written=True),), body=())
-
-
-def drawn(count: int, features: Features = CPU) -> list[Program]:
-    found: list[Program] = []
-
-    def keep(program: Program) -> None:
-        found.append(program)
-
-    with no_constants_of_modules():
-        for seed in range(count // ROUND):
-            hypothesis.seed(seed)(quiet(ROUND)(given(programs(features))(keep)))()
-    return found
 
 
 def divides_by_a_value(program: Program) -> bool:
