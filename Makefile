@@ -6,6 +6,8 @@ MINUTES ?= 1
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
+unexport PYTHONDONTWRITEBYTECODE  # the suite starts a hundred processes: each would compile the package anew
+
 .PHONY: test test-all fuzz lint wheel docs docs-links clean
 
 test: $(STAMP)

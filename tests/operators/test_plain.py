@@ -127,8 +127,12 @@ def test_drawn_cases_of_what_is_built_in() -> None:
     """Each dtype is drawn."""
 
 
+DEAR = {"mhc_layer", *(name for name in OPERATORS if name.startswith("mhc_sinkhorn_"))}
+"""Operators whose loops take the judge seconds."""
+
+
 def _dear_ones_slow(one: Any) -> Any:
-    return pytest.param(one, id=one.name, marks=pytest.mark.slow if one.operator == "mhc_layer" else ())
+    return pytest.param(one, id=one.name, marks=pytest.mark.slow if one.operator in DEAR else ())
 
 
 OTHER_DTYPES = [pytest.param(one, marks=pytest.mark.slow) for one in ("bfloat16", "float16", "float64")]

@@ -44,7 +44,7 @@ def jobs_of(target: Target) -> tuple[Job, ...]:
     ("target", "jobs"),
     [
         pytest.param(SM_80, both(MAIN), id="sm_80-main", marks=pytest.mark.slow),
-        pytest.param(SM_90, (*FAMILY, *RESIDENT), id="sm_90-family"),
+        pytest.param(SM_90, (*FAMILY, *RESIDENT), id="sm_90-family", marks=pytest.mark.slow),
         *(pytest.param(target, jobs_of(target), id=target.name, marks=pytest.mark.slow) for target in TARGETS),
     ],
 )

@@ -419,6 +419,7 @@ def rounds(target: ProgramTarget, count: int) -> list[Checked]:
     return [one for one in sent if isinstance(one, Checked)]
 
 
+@pytest.mark.slow
 def test_a_wrong_result_is_found_and_minimised() -> None:
     findings = [one.findings[0] for one in rounds(made(wrong_remainder), 20) if one.findings]
     assert findings

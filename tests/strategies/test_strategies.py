@@ -200,6 +200,7 @@ def drawn(reach: Reach, rounds: int, max_elements: int) -> list[Case]:
     return found
 
 
+@pytest.mark.slow
 def test_stretched_cases_reach_past_every_size_and_have_one_long_axis() -> None:
     found = drawn(Reach.STRETCHED, 240, 1 << 20)
     for symbol, past, least in (

@@ -66,6 +66,7 @@ def test_no_path_of_a_machine(folder: Path) -> None:
         assert not found, path
 
 
+@pytest.mark.slow
 @needs_tilelang
 @pytest.mark.parametrize("name", ["abs", *(pytest.param(one, marks=SELDOM) for one in ("constants", "copy", "power"))])
 def test_they_still_reproduce(name: str) -> None:

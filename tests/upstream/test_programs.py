@@ -101,6 +101,7 @@ IMPL = Implementation(name="inferring", operator="swiglu", function=inferring)
 """
 
 
+@pytest.mark.slow
 def test_a_forward_is_exported_under_no_grad_as_it_is_judged(tmp_path: Path) -> None:
     (tmp_path / "kernel.py").write_text(WITHOUT_GRADIENTS)
     case = default_case(operator="swiglu", dtype="float32", D=2)
