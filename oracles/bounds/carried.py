@@ -26,6 +26,10 @@ _PURE = {torch.ops.aten.pow_.Scalar: "Tensor_Scalar"}
 """The overload that returns what an operation writes, where it has another name."""
 
 
+_REFUSALS = (NoRule, TypeError, AttributeError, RuntimeError)
+"""What a rule raises that does not take its arguments."""
+
+
 class UnreadableReference(Exception):
     """A reference does something for which there is no rule: the message names the operation and its line."""
 
@@ -104,21 +108,13 @@ class Carried(Tensor):
             named = {name: _unwrap(one) for name, one in kwargs.items()}
             try:
                 result = _wrap(rule(func, *[_unwrap(one) for one in args], **named))
-            except NoRule as missing:
-                if _chosen(args):
-                    return _in_doubt(func, args, kwargs)
-                raise UnreadableReference(f"{unreadable(func)} ({missing})") from None
-            except (TypeError, AttributeError, RuntimeError) as error:
-                if isinstance(error, RuntimeError) and not any(isinstance(_unwrap(one), Complex) for one in args):
-                    raise
-                if _chosen(args) or _decided(args):
-                    return _in_doubt(func, args, kwargs)
-                missing_for = f"its rule does not take these arguments: {type(error).__name__}: {error}"
-                raise UnreadableReference(f"{unreadable(func)} ({missing_for})") from error
+            except _REFUSALS as error:
+                return _refused(error, func, args, kwargs)
             if shares:
                 _note_views(func, args, kwargs, result)
             if tape.recording is not None:
-                tape.recording.add(partial(cls.__torch_dispatch__, func, types), (args, kwargs), result)
+                again = partial(_of_numbers, func, rule)
+                tape.recording.add(partial(cls.__torch_dispatch__, func, types), (args, kwargs), result, rule=again)
             return result
         decomposed = DECOMPOSED.get(func)
         if decomposed is not None:
@@ -131,6 +127,32 @@ class Carried(Tensor):
         if _chosen(args) and not writes:
             return _in_doubt(func, args, kwargs)
         raise UnreadableReference(unreadable(func))
+
+
+def _of_numbers(func: Any, rule: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Apply a rule to numbers, as if tensors carried them."""
+    try:
+        return rule(func, *args, **kwargs)
+    except _REFUSALS as error:
+        return _unwrap(_refused(error, func, _wrap(args), {name: _wrap(one) for name, one in kwargs.items()}))
+
+
+def _refused(error: Exception, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Return what an operation gives whose rule does not take its arguments.
+
+    Raises:
+        UnreadableReference: it gives nothing of which something could be promised.
+    """
+    if not isinstance(error, NoRule):
+        if isinstance(error, RuntimeError) and not any(isinstance(_unwrap(one), Complex) for one in args):
+            raise error
+        if _chosen(args) or _decided(args):
+            return _in_doubt(func, args, kwargs)
+        missing = f"its rule does not take these arguments: {type(error).__name__}: {error}"
+        raise UnreadableReference(f"{unreadable(func)} ({missing})") from error
+    if _chosen(args):
+        return _in_doubt(func, args, kwargs)
+    raise UnreadableReference(f"{unreadable(func)} ({error})") from None
 
 
 def _chosen(args: Sequence[Any]) -> bool:

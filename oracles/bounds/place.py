@@ -1,7 +1,7 @@
 """The place in a reference's code at which an operation is read, and that of what autograd derives from it."""
 
 import sys
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -48,12 +48,16 @@ def here() -> Hashable:
 
 
 @contextmanager
-def known_as(place: Any) -> Iterator[None]:
-    """Let the operations of the block be at a place that was found before."""
+def known() -> Iterator[Callable[[Any], None]]:
+    """Let the operations of the block be at places that were found before: give that of each to what the block gets."""
     global _known  # noqa: PLW0603
-    _known = place
+
+    def at(place: Any) -> None:
+        global _known  # noqa: PLW0603
+        _known = place
+
     try:
-        yield
+        yield at
     finally:
         _known = _LOOK
 

@@ -114,10 +114,12 @@ def read(
     return _reading(outputs, gradients, masks)
 
 
-def _reading(outputs: Sequence[Any], gradients: Sequence[Carried | None], masks: int) -> Reading:
+def _reading(outputs: Sequence[Any], gradients: Sequence[Any], masks: int) -> Reading:
     """Return the numbers of what was read; masks: how many there were before."""
-    numbers = tuple(one.number if isinstance(one, Carried) else one for one in outputs)
-    return Reading(numbers, tuple(None if one is None else one.number for one in gradients), Mask.made > masks)
+    numbers, derived = (
+        tuple(one.number if isinstance(one, Carried) else one for one in each) for each in (outputs, gradients)
+    )
+    return Reading(numbers, derived, Mask.made > masks)
 
 
 class RepeatedReader:

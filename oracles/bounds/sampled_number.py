@@ -274,10 +274,11 @@ def _uniform(value: Tensor, operation: int, *, alike: bool) -> Tensor:
 
     alike: equal digits have equal numbers, wherever they are.
     """
-    digits = (value.view(torch.int64) & (1 << 52) - 1) >> _DIGITS
+    digits = (value.view(torch.int64) & (1 << 52) - 1).bitwise_right_shift_(_DIGITS)
     if not alike:
-        digits = digits + _places(value.shape, value.device)
-    return _table(value.device).take((digits ^ _mixed(operation)) * _FACTOR >> 64 - _TABLE)
+        digits += _places(value.shape, value.device)
+    digits.bitwise_xor_(_mixed(operation)).mul_(_FACTOR).bitwise_right_shift_(64 - _TABLE)
+    return _table(value.device).take(digits)
 
 
 def _mixed(number: int) -> int:

@@ -13,6 +13,9 @@ from torch import Tensor
 
 from mhc.oracles.bounds import place
 
+_CONTAINERS = (tuple, list, dict)
+"""What arguments are in; a `Slot` is one."""
+
 
 class Slot(NamedTuple):
     """What stands for the result of an operation: its place among the results of a tape."""
@@ -21,11 +24,12 @@ class Slot(NamedTuple):
 
 
 class _Step(NamedTuple):
-    """An operation with its arguments, or what makes a tensor of a class of numbers."""
+    """An operation with its arguments, or what makes a tensor of a class of numbers; `rule` is the former's, of numbers."""
 
     apply: Callable[..., Any]
     args: Sequence[Any]
     makes: bool
+    rule: Callable[..., Any] | None
     results: Any
     place: Any
 
@@ -47,12 +51,21 @@ class Tape:
         self._last: list[list[int]] = []
         self._ends: Any = ()
 
-    def add(self, apply: Callable[..., Any], args: Sequence[Any], result: Any, *, makes: bool = False) -> None:
+    def add(
+        self,
+        apply: Callable[..., Any],
+        args: Sequence[Any],
+        result: Any,
+        *,
+        makes: bool = False,
+        rule: Callable[..., Any] | None = None,
+    ) -> None:
         """Record an operation that has run.
 
         makes: it takes a class of numbers; `args` are plain tensors that it makes its result of.
+        rule: does the same on numbers in place of the tensors that carry them; None for what writes into a tensor.
         """
-        self._steps.append(_Step(apply, self._slots(args), makes, self._results(result), place.found))
+        self._steps.append(_Step(apply, self._slots(args), makes, rule, self._results(result), place.found))
 
     def end_forward(self) -> None:
         """Record that what follows is the backward's."""
@@ -76,18 +89,30 @@ class Tape:
         return self.whole and all(one._version == version for one, version in self._plain)
 
     def repeat(self, number: type[Any]) -> Any:
-        """Do the operations again on numbers of a class, and return what `end` was given."""
+        """Do the operations again on numbers of a class, and return what `end` was given.
+
+        Where nothing was written into a tensor, these are numbers, and no tensors that carry them.
+        """
         values: dict[int, Any] = {}
-        with torch.no_grad():
+        alone = all(step.makes or step.rule is not None for step in self._steps)
+        with torch.no_grad(), place.known() as at:
             with number.forward():
-                self._repeat(number, values, slice(None, self.forward))
-            self._repeat(number, values, slice(self.forward, None))
+                self._repeat(number, values, slice(None, self.forward), at, alone=alone)
+            self._repeat(number, values, slice(self.forward, None), at, alone=alone)
         return _filled(self._ends, values)
 
-    def _repeat(self, number: type[Any], values: dict[int, Any], part: slice) -> None:
+    def _repeat(
+        self, number: type[Any], values: dict[int, Any], part: slice, at: Callable[[Any], None], *, alone: bool
+    ) -> None:
+        """Do some operations again; alone: on numbers without tensors that carry them."""
         for step, last in zip(self._steps[part], self._last[part], strict=True):
-            with place.known_as(step.place):
-                result = step.apply(number) if step.makes else step.apply(*_filled(step.args, values))
+            at(step.place)
+            if step.makes:
+                result = step.apply(number)
+                result = result.number if alone else result
+            else:
+                function = step.rule if alone else step.apply
+                result = function(*_filled(step.args, values))  # type: ignore[misc]  # alone, each has a rule
             _put(step.results, result, values)
             for slot in last:
                 del values[slot]
@@ -153,10 +178,10 @@ def _places(slots: Any) -> list[int]:
 
 def _filled(slots: Any, values: Mapping[int, Any]) -> Any:
     """Return arguments with results in place of their slots."""
-    if isinstance(slots, Slot):
+    if type(slots) is Slot:
         return values[slots.at]
     if isinstance(slots, (list, tuple)):
-        return type(slots)(_filled(one, values) for one in slots)
+        return type(slots)([_filled(one, values) if isinstance(one, _CONTAINERS) else one for one in slots])
     return {name: _filled(one, values) for name, one in slots.items()} if isinstance(slots, dict) else slots
 
 
