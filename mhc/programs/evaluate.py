@@ -24,6 +24,16 @@ _DTYPES = {name: np.dtype(name) for name in grammar.DTYPES}
 _READS = (grammar.Var, grammar.Load)
 _WRITES = (grammar.Assign, grammar.Store, grammar.AtomicAdd)
 _Env = dict[str, Any]
+
+
+class Left(Exception):
+    """An iteration of a loop ends early. Attributes: last: and the loop with it."""
+
+    def __init__(self, *, last: bool) -> None:
+        super().__init__()
+        self.last = last
+
+
 _Run = Callable[[_Env], Any]
 
 
@@ -147,11 +157,14 @@ class Machine:
         self._program = program
         self._buffers = {one.name: one for one in program.buffers}
         self._loops: list[grammar.For] = []  # the parallel ones around the statement
+        self._may_leave = False
         self.order = Order(program)
         self._bound: dict[str, bool] = {}  # names that were bound, and whether they may be read here
 
     def block(self, body: Sequence[Statement]) -> _Run:
         runs = [self.statement(one) for one in body]
+        if any(isinstance(one, grammar.Leave) for one in body[:-1]):
+            raise Invalid("statements that nothing reaches")
         for one in body:
             if isinstance(one, grammar.Assign) and one.name in self._bound:
                 self._bound[one.name] = False
@@ -168,6 +181,8 @@ class Machine:
                 return self._loop(node)
             case grammar.While():
                 return self._while(node)
+            case grammar.Leave():
+                return self._leave(node)
             case grammar.Store():
                 return self._store(node)
             case grammar.Assign():
@@ -227,7 +242,7 @@ class Machine:
         parallel = node.kind in {"Parallel", "vectorized"}
         if node.kind == "Parallel":
             self._loops.append(node)
-        body = self.block(node.body)
+        body = self._repeated(node.body, plain=node.kind in {"serial", "unroll"})
         if node.kind == "Parallel":
             self._loops.pop()
         if node.extent < 1 or not node.body:
@@ -256,11 +271,42 @@ class Machine:
                 if memory["#"] > _STEPS:
                     raise Invalid(f"more than {_STEPS} steps")
                 memory[var] = index
-                body(memory)
+                if body(memory):
+                    break
             if parallel:
                 order.leave()
 
         return run
+
+    def _repeated(self, body: Sequence[Statement], *, plain: bool) -> Callable[[_Env], bool]:
+        """Return what runs the body of a loop, and whether that was the last iteration.
+
+        Args:
+            plain: it may be left early.
+        """
+        around, self._may_leave = self._may_leave, plain and not self._loops
+        block = self.block(body)
+        self._may_leave = around
+        leaves = any(isinstance(one, grammar.Leave) for statement in body for one in grammar.walk(statement))
+
+        def run(memory: _Env) -> bool:
+            try:
+                block(memory)
+            except Left as left:
+                return left.last
+            return False
+
+        return run if leaves else lambda memory: bool(block(memory))
+
+    def _leave(self, node: grammar.Leave) -> _Run:
+        if not self._may_leave:
+            raise Invalid(f"{node.how} outside of a plain loop, or in T.Parallel")
+        last = node.how == "break"
+
+        def leave(memory: _Env) -> None:
+            raise Left(last=last)
+
+        return leave
 
     def _assume(self, node: grammar.Assume) -> _Run:
         condition = self._condition(node.condition)
@@ -274,15 +320,14 @@ class Machine:
         return run
 
     def _while(self, node: grammar.While) -> _Run:
-        condition, body = self._condition(node.condition), self.block(node.body)
+        condition, body = self._condition(node.condition), self._repeated(node.body, plain=True)
         if not node.body or not any(isinstance(one, _READS) for one in grammar.walk(node.condition)):
             raise Invalid("a loop without a body, or whose condition is constant")
 
         def run(memory: _Env) -> None:
             for _ in range(TURNS):
-                if not condition(memory):
+                if not condition(memory) or body(memory):
                     return
-                body(memory)
             raise Invalid(f"a loop of more than {TURNS} turns")
 
         return run

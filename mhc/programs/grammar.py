@@ -130,6 +130,12 @@ class While(_Node, frozen=True, tag="while"):
     body: tuple["Statement", ...]
 
 
+class Leave(_Node, frozen=True, tag="leave"):
+    """Leave the innermost loop, or its iteration. It is the last of its statements, and that loop is plain or a `while`."""
+
+    how: Literal["break", "continue"]
+
+
 class Store(_Node, frozen=True, tag="store"):
     """Set an element of a buffer."""
 
@@ -228,11 +234,11 @@ class AtomicAdd(_Node, frozen=True, tag="atomic"):
 Expr = Const | Var | Load | Binary | Unary | Cast | Bits | Select
 Tile = Copy | Fill | Reduce | Scan | Gemm
 """Operations of all threads of a block together."""
-Statement = For | While | Store | Assign | If | Assume | Copy | Fill | Reduce | Scan | Gemm | AtomicAdd
+Statement = For | While | Leave | Store | Assign | If | Assume | Copy | Fill | Reduce | Scan | Gemm | AtomicAdd
 Node = Expr | Statement
 EXPRESSIONS = (Const, Var, Load, Binary, Unary, Cast, Bits, Select)
 TILES = (Copy, Fill, Reduce, Scan, Gemm)
-NODES = (*EXPRESSIONS, For, While, Store, Assign, If, Assume, *TILES, AtomicAdd)
+NODES = (*EXPRESSIONS, For, While, Leave, Store, Assign, If, Assume, *TILES, AtomicAdd)
 
 
 class Buffer(_Node, frozen=True):

@@ -230,6 +230,18 @@ def _assumes_what_changes(program: Program) -> bool:
     return bool(assumed & (stored - lets))
 
 
+def _leaves_a_loop_of_one_iteration(program: Program) -> bool:
+    """Return whether `break` or `continue` is of a loop of one iteration, or of a computed number of them."""
+    loops = (one for one in walk(program) if isinstance(one, For) and (one.extent == 1 or one.count is not None))
+    return any(_leaves_loop(one.body) for one in loops)
+
+
+def _leaves_loop(body: Sequence[Node]) -> bool:
+    """Return whether statements of a loop leave it, or an iteration, outside of the loops among them."""
+    inner = (one for one in body if not isinstance(one, (For, grammar.While)))
+    return any(isinstance(one, grammar.Leave) or _leaves_loop(children(one)) for one in inner)
+
+
 def _casts_lanes_of_a_branch(program: Program) -> bool:
     """Return whether a vectorised loop casts in a branch within a branch, or in one with an else."""
     loops = (one for one in walk(program) if isinstance(one, For) and one.kind == "vectorized")
@@ -341,7 +353,13 @@ _HOISTED = Program(
     ),
 )
 
+_ONCE = Program(
+    buffers=(Buffer("y", (2,), "int32", written=True),),
+    body=(For("serial", "i", 2, (For("serial", "j", 1, (grammar.Leave("continue"),)), Store("y", (Var("i"),), Const(1)))),),
+)
+
 KNOWN: tuple[Known, ...] = (
+    Known(issue=f"{UNSENT}/one_iteration", holds=_leaves_a_loop_of_one_iteration, kinds=("c", "cuda"), example=_ONCE),
     Known(issue=f"{UNSENT}/interval_of_a_cast", holds=_binds_a_cast_out_of_range, kinds=("c", "cuda"), example=_BOUND),
     Known(issue=f"{UNSENT}/stale_assumption", holds=_assumes_what_changes, kinds=("c", "cuda"), example=_STALE),
     Known(issue=f"{UNSENT}/short_circuit", holds=divides_in_an_operand, kinds=("c",), example=_GUARDED, ends=True),

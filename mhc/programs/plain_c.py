@@ -128,6 +128,8 @@ class _Text:
                 checked = [f'check(++{turns} <= {TURNS}, "too many turns");', f"if ({turns} > {TURNS}) break;"]
                 body = [*checked, *self.block(node.body)]
                 return [f"int {turns} = 0;", f"while ({self.expression(node.condition)}) {{", *_indented(body), "}"]
+            case grammar.Leave():
+                return [f"{node.how};"]
             case grammar.Store():
                 return [f"{self._element(node.buffer, node.at)} = {self.expression(node.value)};"]
             case grammar.Assign():

@@ -84,6 +84,8 @@ class _Text:
                 return self._loop(node, depth)
             case grammar.While():
                 return [f"{space}while {self.expression(node.condition)}:", *self.block(node.body, depth + 1)]
+            case grammar.Leave():
+                return [f"{space}{node.how}"]
             case grammar.Store():
                 return [f"{space}{node.buffer}[{self._list(node.at)}] = {self.expression(node.value)}"]
             case grammar.Assign():

@@ -26,6 +26,8 @@ def signature(program: Program) -> str:
                 found.add("a computed number of iterations" if node.first is None else "a computed begin")
             case grammar.For(step=step) if step != 1:
                 found.add("a step")
+            case grammar.Leave():
+                found.add(node.how)
             case grammar.While():
                 found.add("while")
             case grammar.Assume():

@@ -8,7 +8,7 @@ import numpy as np
 
 from mhc.programs import arithmetic, grammar
 from mhc.programs.arithmetic import Invalid
-from mhc.programs.evaluate import TURNS
+from mhc.programs.evaluate import TURNS, Left
 from mhc.programs.tvm_arithmetic import computed
 
 Node = Any
@@ -79,6 +79,8 @@ def _statement(node: Node) -> _Run:
             value = _expression(node.value)
             bind: _Run = lambda memory: memory.__setitem__(node.var, value(memory))  # noqa: E731
             return _each([bind, _statement(node.body)]) if kind == "LetStmt" else bind
+        case "Evaluate" if _leaves(node) is not None:
+            return _leave(last=bool(_leaves(node)))
         case "Evaluate" if type(node.value).__name__ == "Call" and not node.value.op.name.endswith((".ret", ".assume")):
             raise NotImplementedError(f"a call of {node.value.op.name}")
     if kind == "AttrStmt" and node.attr_key == "thread_extent":
@@ -99,6 +101,28 @@ def _each(runs: list[_Run]) -> _Run:
     return run
 
 
+def _leaves(node: Node) -> bool | None:
+    """Return whether a statement leaves a loop; False: an iteration; None: neither."""
+    name = node.value.op.name if type(node.value).__name__ == "Call" else ""
+    return True if name.endswith("break_loop") else False if name.endswith("continue_loop") else None
+
+
+def _leave(*, last: bool) -> _Run:
+    def leave(memory: _Memory) -> None:
+        raise Left(last=last)
+
+    return leave
+
+
+def _is_last(body: _Run, memory: _Memory) -> bool:
+    """Run the body of a loop, and return whether that leaves the loop."""
+    try:
+        body(memory)
+    except Left as left:
+        return left.last
+    return False
+
+
 def _loop(node: Node) -> _Run:
     begin, extent, body, var = _expression(node.min), _expression(node.extent), _statement(node.body), node.loop_var
 
@@ -106,7 +130,8 @@ def _loop(node: Node) -> _Run:
         first = begin(memory)
         for index in range(first, first + extent(memory)):
             memory[var] = index
-            body(memory)
+            if _is_last(body, memory):
+                return
 
     return run
 
@@ -116,9 +141,8 @@ def _while(node: Node) -> _Run:
 
     def run(memory: _Memory) -> None:
         for _ in range(TURNS):
-            if not condition(memory):
+            if not condition(memory) or _is_last(body, memory):
                 return
-            body(memory)
         raise Invalid("a loop that does not end")
 
     return run

@@ -235,6 +235,7 @@ class _Builder(Reworked):
         elif how == "always" and plainly and buffer.dtype != "bool" and self._pick(*[False] * 7, True):
             more, drawn = self._changed(buffer, (*prefix, *at), drawn)
             body += more
+        body = body if plain or not plainly else self._leaving(body)
         body = (*again, *bound, *assumed, *filled, *body)
         for loop in reversed(loops):
             body = (replace(loop, body=body),)

@@ -1,6 +1,7 @@
 """Draws statements that set and read elements of a buffer that is filled, often the same one."""
 
 from collections.abc import Sequence
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -51,8 +52,9 @@ class Reworked(Statements):
             statement = Store(output.name, (*prefix, *at), grammar.Binary("+", small, Var(name)))
         if self._pick(False, True):
             statement = self._guarded(name, statement)
+        body = self._leaving((statement,))
         self._scope.variables = before
-        return self._counted(replace(loop, body=(statement,)), output)
+        return self._counted(replace(loop, body=body), output)
 
     def _reworked(self, buffer: Buffer) -> list[Statement]:
         """Draw statements that set and read elements of a buffer that is filled, often the same one."""
@@ -80,9 +82,10 @@ class Reworked(Statements):
             statement: Statement = self._branch(buffer, focus, place, otherwise=self._pick(False, True), index=name)
         else:
             statement = self._kept(buffer, place, focus, name)
+        body = self._leaving((statement,), partial(self._compared, buffer, place), last=True)
         del self._scope.variables[name]
         ends = self._pick(None, lambda _: self._compared(buffer, self._pick(focus, place)))
-        return self._counter(most, (statement,), ends, name)[1]
+        return self._counter(most, body, ends, name)[1]
 
     def _rework(self, buffer: Buffer, focus: tuple[Expr, ...], how: str) -> Statement:
         """Draw one such statement.
@@ -122,8 +125,10 @@ class Reworked(Statements):
         counted = how != "nest" or self._pick(False, True)
         for name, extent in reversed(list(zip(names, extents, strict=True))):
             kind = self._pick("serial", *(one for one in self._features.loops if one in PLAINLY))
+            places = (focus, place) if name == names[-1] else (focus,)
+            body = self._leaving((statement,), partial(self._compared, buffer, self._pick(*places)))
             del self._scope.variables[name]  # the number of iterations of the inner loop may be the outer one's index
-            loop = self._loop((statement,), name, extent, 0, kind)
+            loop = self._loop(body, name, extent, 0, kind)
             statement = self._counted(loop, buffer) if counted else loop
         return statement
 
@@ -157,8 +162,9 @@ class Reworked(Statements):
                 body = [Store(buffer.name, at, self._marked(buffer, one)) for at in (one, two)]
                 body += [self._one_of(buffer, focus, places, kinds, loop.var)] if self._pick(False, False, True) else []
             body.append(Store(buffer.name, self._place(buffer, two), grammar.Load(buffer.name, one)))
+        left = self._leaving(tuple(body), partial(self._compared, buffer, self._pick(*places)))
         self._scope.variables = before
-        return self._counted(replace(loop, body=tuple(body)), buffer)
+        return self._counted(replace(loop, body=left), buffer)
 
     def _one_of(
         self, buffer: Buffer, focus: tuple[Expr, ...], places: Sequence[tuple[Expr, ...]], kinds: Sequence[str], index: str

@@ -171,11 +171,27 @@ class Statements:
         self._scope.fractions[name] = drawn.fraction
         return tuple(statements)
 
+    def _leaving(
+        self, body: tuple[Statement, ...], tested: Callable[[], Expr] | None = None, *, last: bool = False
+    ) -> tuple[Statement, ...]:
+        """Return the body of a plain loop, which an iteration, or the loop, may leave early; mostly as it is.
+
+        Args:
+            tested: draws a condition. last: the loop is left, and not an iteration.
+        """
+        if self._pick(*[False] * 9, True, True):
+            leave = grammar.Leave("break" if last or self._pick(True, False) else "continue")
+            condition = tested() if tested is not None and self._pick(True, False) else self._expressions.condition(1)
+            at = self._pick(0, 0, len(body), len(body) // 2)
+            body = (*body[:at], If(condition, (leave,)), *body[at:])
+        return body
+
     def _accumulated(self, one: Buffer, at: tuple[Expr, ...], first: Drawn) -> tuple[list[Statement], Drawn]:
         """Draw a loop that changes an element again and again, and return where it lies then."""
         extent = self._pick(2, 3, 4)
         loop = self._loop((), self._variable(0, extent - 1), extent, 0, self._pick("serial", *self._plain))
         a, old = self._expressions.value(one.dtype, self._pick(1, 0)), grammar.Load(one.name, at)
+        leaves = self._leaving(())
         del self._scope.variables[loop.var]
         op = self._pick("max", "min", "+")
         low, high = first.low + extent * min(a.low, 0), first.high + extent * max(a.high, 0)
@@ -184,7 +200,13 @@ class Statements:
             op = "max"
         if op != "+":
             low, high = min(first.low, a.low), max(first.high, a.high)
-        loop = replace(loop, body=(Store(one.name, at, grammar.Binary(op, old, a.node)),))
+        loop = replace(
+            loop,
+            body=(
+                *leaves,
+                Store(one.name, at, grammar.Binary(op, old, a.node)),
+            ),
+        )
         return [loop], Drawn(old, low, high, max(first.fraction, a.fraction))
 
     @property
