@@ -147,8 +147,7 @@ class Expressions(Indices):
             return Drawn(Cast(dtype, Var(name)), *self._scope.variables[name])
         if kind == "cast":
             buffer, low, high = self._scope.buffers[name]
-            at = tuple(self.index(one, self.integer(0, 1)) for one in buffer.shape)
-            loaded = Drawn(Load(name, at), low, high)
+            loaded = Drawn(Load(name, self._at(buffer)), low, high)
             return Drawn(Cast(dtype, loaded.node), low, high) if dtype in grammar.FLOATS else self._converted(loaded, dtype)
         fraction = self._scope.fractions.get(name, 0)
         if kind == "load":

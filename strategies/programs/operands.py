@@ -8,24 +8,23 @@ from collections.abc import Callable
 
 from mhc.programs import grammar
 from mhc.programs.grammar import Binary, Buffer, Cast, Const, Expr, Load, Select, Unary, Var, bits_of, range_of, walk
-from mhc.strategies.programs.corners import Corners
 from mhc.strategies.programs.expressions import MOST_FRACTION
 from mhc.strategies.programs.indices import Drawn
+from mhc.strategies.programs.woven import DIVISIONS, Woven, divided
 
 _KEPT = 12
 """So many of the last expressions may be drawn again."""
-_DIVISIONS = ("//", "%", "truncdiv", "truncmod", "ceildiv")
 _ARITHMETIC = ("+", "-", "*", "min", "max")
 _CHOICES = ("select", "bool", "select", "bool", "bool")
 """What has conditions as operands, of which there are many kinds."""
 _OF_ANY = {"bits", *_CHOICES}
-_OF_INTEGERS = (*_ARITHMETIC, *_DIVISIONS, "&", "|", "^", "<<", ">>", "-", "~", "abs", "bits", *_CHOICES)
+_OF_INTEGERS = (*_ARITHMETIC, *DIVISIONS, "&", "|", "^", "<<", ">>", "-", "~", "abs", "bits", *_CHOICES)
 _CASTS = ("narrowing", "widening", "sign", "float", "through bool")
 _LEAVES = ("element", "index", "name", "constant", "again", "element", "constant")
 _MIRROR = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "==": "==", "!=": "!="}
 
 
-class Operands(Corners):
+class Operands(Woven):
     """Draws such expressions among the others."""
 
     _inside = False  # of an index
@@ -33,22 +32,27 @@ class Operands(Corners):
 
     def value(self, dtype: str, depth: int) -> Drawn:
         """Draw an expression of a dtype."""
-        if depth and dtype != "bool" and self.integer(0, 4) > 2:
+        which = self.integer(0, 9) if depth and dtype != "bool" else 0
+        if which > (7 if dtype in grammar.INTEGERS else 8):
+            return self.woven(dtype)
+        if which > 5:
             return self.operand(dtype, depth + self.integer(0, 1))
         return super().value(dtype, depth)
 
     def condition(self, depth: int) -> Expr:
         """Draw an expression of dtype bool."""
+        if not self.integer(0, 4):
+            return self.woven_condition()
         if self.integer(0, 2 if depth else 1):
             return self._logic(depth) if depth else self._comparison(1)
         return super().condition(depth)
 
     def index(self, size: int, depth: int = 2) -> Expr:
         """Draw an int32 expression whose values are in 0..size - 1."""
-        if self._inside or not depth or self.integer(0, 7) < 7:
+        if self._inside or not depth or (which := self.integer(0, 7)) < 6:
             return super().index(size, depth)
         self._inside = True
-        a = self.operand("int32", depth)
+        a = self.operand("int32", depth) if which > 6 else self.woven("int32")
         self._inside = False
         return super().index(size, depth) if isinstance(a.node, Const) else self._between(a, size - 1, "int32").node
 
@@ -111,8 +115,9 @@ class Operands(Corners):
         return self._leaf(dtype)
 
     def _at(self, buffer: Buffer) -> tuple[Expr, ...]:
-        """Draw the indices of an element, half of the time those of loops or constants."""
-        return super()._at(buffer) if self.integer(0, 1) else tuple(map(self._near_index, buffer.shape))
+        """Draw the indices of an element, mostly those of loops or constants."""
+        plain = self._choices is not None or self.integer(0, 3)
+        return tuple(map(self._near_index, buffer.shape)) if plain else super()._at(buffer)
 
     def _near_index(self, size: int) -> Expr:
         inside = [name for name, (low, high) in self._scope.variables.items() if low >= 0 and high < size]
@@ -157,7 +162,7 @@ class Operands(Corners):
         if op in {"<<", ">>"}:
             return self._any_shift(op, a, self.operand(dtype, self.pick(0, depth - 1)), dtype)
         b = a if not self.integer(0, 3) else self.operand(dtype, self.pick(0, depth - 1))
-        if op in _DIVISIONS:
+        if op in DIVISIONS:
             return self._quotient(op, a, b, dtype)
         one, two = self.pick((a, b), (b, a))
         return self._both(op, one, two, dtype)
@@ -222,7 +227,7 @@ class Operands(Corners):
             a = self._less(a, most - b.high, dtype) if b.high < most else a
             if a.high + b.high - 1 > most:
                 return a
-        kept = self._fits(*_divided(op, a, b), dtype)
+        kept = self._fits(*divided(op, a, b), dtype)
         return a if kept is None else Drawn(Binary(op, a.node, b.node), *kept)
 
     def _nonzero(self, b: Drawn, dtype: str, *, positive: bool) -> Drawn:
@@ -378,16 +383,3 @@ def _corners(op: str, a: Drawn, b: Drawn) -> tuple[int, int]:
     }
     ends = [compute[op](x, y) for x in (a.low, a.high) for y in (b.low, b.high)]
     return min(ends), max(ends)
-
-
-def _divided(op: str, a: Drawn, b: Drawn) -> tuple[int, int]:
-    """Return where quotients or remainders lie, of a divisor that is not 0 but may have either sign."""
-    largest, size = max(abs(a.low), abs(a.high)), max(abs(b.low), abs(b.high)) - 1
-    if op in {"%", "truncmod"}:
-        below = a.low < 0 if op == "truncmod" else b.low < 0
-        above = a.high > 0 if op == "truncmod" else b.high > 0
-        return -size if below else 0, size if above else 0
-    if b.low <= 0 <= b.high:
-        return -largest, largest
-    ends = [x // y for x in (a.low, a.high) for y in (b.low, b.high)]
-    return min(ends), max(ends) + (op != "//")

@@ -235,6 +235,9 @@ class _Builder(Reworked):
         elif how == "always" and plainly and buffer.dtype != "bool" and self._pick(*[False] * 7, True):
             more, drawn = self._changed(buffer, (*prefix, *at), drawn)
             body += more
+        elif how == "always" and plainly and buffer.dtype in grammar.INTEGERS:
+            more, drawn = self._mixed(buffer, (*prefix, *at), drawn)
+            body += more
         body = body if plain or not plainly else self._leaving(body)
         body = (*again, *bound, *assumed, *filled, *body)
         for loop in reversed(loops):
@@ -254,6 +257,16 @@ class _Builder(Reworked):
         if op not in {"max", "min"}:
             low, high = range_of(buffer.dtype)
         return (*filled, store), Drawn(drawn.node, low, high, max(drawn.fraction, other.fraction))
+
+    def _mixed(self, buffer: Buffer, at: tuple[Expr, ...], drawn: Drawn) -> tuple[tuple[Statement, ...], Drawn]:
+        """Draw what changes an element further by values of few operands: all of their bits matter to it."""
+        more: list[Statement] = []
+        for _ in range(self._pick(0, 0, 1, 2)):
+            mixed: Expr = grammar.Load(buffer.name, at)
+            for _ in range(self._pick(1, 2)):
+                mixed = grammar.Binary("^", mixed, self._expressions.woven(buffer.dtype, conditions=True).node)
+            more.append(Store(buffer.name, at, mixed))
+        return tuple(more), Drawn(drawn.node, *range_of(buffer.dtype)) if more else drawn
 
     def _kind(self, buffer: Buffer, size: int, *, innermost: bool) -> str:
         """Draw the kind of a loop that fills a buffer; a vector has a power of two of elements."""
