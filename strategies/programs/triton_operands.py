@@ -10,7 +10,8 @@ import numpy as np
 from mhc.programs.grammar import INTEGERS, bits_of
 from mhc.programs.triton.grammar import COMPARISONS, FLOATS
 from mhc.programs.triton.values import NUMPY, Described, Value
-from mhc.strategies.programs.triton_blocks import LARGEST, Blocks
+from mhc.strategies.programs.triton_begun import LARGEST
+from mhc.strategies.programs.triton_blocks import Blocks
 
 _DTYPES = ("int32", "int32", "bool", "bool", *INTEGERS, "float32", "float16", "float64")
 

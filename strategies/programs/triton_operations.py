@@ -7,7 +7,8 @@ from mhc.programs.grammar import INTEGERS, SIGNED, bits_of, range_of
 from mhc.programs.known import is_before
 from mhc.programs.triton.grammar import BINARY, COMPARISONS, FLOATS
 from mhc.programs.triton.values import Value
-from mhc.strategies.programs.triton_blocks import Blocks, fit
+from mhc.strategies.programs.triton_begun import fit
+from mhc.strategies.programs.triton_blocks import Blocks
 
 _ANY = (*INTEGERS, *FLOATS)
 _BITS = ("and", "or", "xor")
