@@ -53,6 +53,13 @@ class Begun:
         number: int = self._draw(integers(low, high)) if low < high else low
         return number
 
+    def shuffled(self, some: Sequence[Any]) -> list[Any]:
+        """Draw an order."""
+        rest, drawn = [*some], []
+        while rest:
+            drawn.append(rest.pop(self.integer(0, len(rest) - 1)))
+        return drawn
+
     # --- values
 
     def value(self, name: str) -> Value:

@@ -7,12 +7,12 @@ import numpy as np
 
 from mhc.programs.grammar import INTEGERS, bits_of, range_of
 from mhc.programs.triton.grammar import COMPARISONS, FLOATS
-from mhc.strategies.programs.triton_operations import Operations
+from mhc.strategies.programs.triton_chains import Chains
 
 _SQUARES = (4, 16, 64)
 
 
-class Corners(Operations):
+class Corners(Chains):
     """Draws such operations into a program."""
 
     def kinds(self) -> list[Callable[[], None]]:
