@@ -12,7 +12,7 @@ from mhc.case_json import CaseError
 from mhc.programs.arithmetic import Invalid
 from mhc.programs.minimise import means, search, simpler
 from mhc.programs.triton.cuts import cut, stored_plainly
-from mhc.programs.triton.edits import STEPS, rank, renamed
+from mhc.programs.triton.edits import STEPS, rank
 from mhc.programs.triton.evaluate import Machine, evaluate
 from mhc.programs.triton.grammar import (
     Atomic,
@@ -30,6 +30,7 @@ from mhc.programs.triton.grammar import (
     uses,
     walk,
 )
+from mhc.programs.triton.replaced import renamed
 from mhc.programs.triton.text import render
 from mhc.programs.triton.words import features, signature
 

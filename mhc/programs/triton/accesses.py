@@ -8,8 +8,8 @@ import numpy as np
 
 from mhc.programs.arithmetic import Invalid
 from mhc.programs.grammar import INTEGERS, bits_of
-from mhc.programs.triton.grammar import Atomic, BlockLoad, BlockStore, Buffer, Descriptor, Load, Store
-from mhc.programs.triton.values import LARGEST_BLOCK, NUMPY, Array, Described, Value, require, value
+from mhc.programs.triton.grammar import FLOATS, Atomic, BlockLoad, BlockStore, Buffer, Descriptor, Load, Pointer, Store
+from mhc.programs.triton.values import LARGEST_BLOCK, NUMPY, Array, Described, Pointed, Value, exact, require, value
 
 _FARTHEST = 1 << 20
 """No block of a descriptor begins further away."""
@@ -22,6 +22,13 @@ _ATOMIC = {
     "xor": np.bitwise_xor,
 }
 Env = dict[str, Value]
+
+
+def atomic_dtypes(op: str) -> tuple[str, ...]:
+    """Return the dtypes of an atomic operation."""
+    more = {"cas": ("int16", "uint16"), "add": ("float32", "float64", "float16")}
+    extremes = ("float32", "float64") if op in {"max", "min"} else ()
+    return "int32", "uint32", "int64", "uint64", *more.get(op, ()), *extremes
 
 
 class Accesses:
@@ -69,8 +76,9 @@ class Accesses:
         buffer = self._buffers.get(node.buffer)
         if buffer is None:
             raise Invalid(f"there is no buffer {node.buffer}")
-        index = get(env, node.index)
-        require(index.dtype in INTEGERS, f"an index of {index.dtype}")
+        index = any_of(env, node.index)
+        is_pointer = index.dtype == _pointer_to(node.buffer)
+        require(index.dtype in INTEGERS or is_pointer, f"an index of {index.dtype}")
         require(shape is None or _spreads(shape, index.shape), f"indices {index.shape} of a block {shape}")
         mask = np.ones(index.shape, dtype=bool)
         if node.mask is not None:
@@ -97,6 +105,7 @@ class Accesses:
         if buffer.updated:
             self._own(buffer, places, mask, block)
         require((node.mask is None) == (node.other is None), "a mask without what is loaded elsewhere")
+        require(node.mask is not None or not node.late, "nothing is loaded elsewhere")
         found = self.memory[node.buffer][places].astype(NUMPY[buffer.dtype])
         if node.other is not None:
             other = get(env, node.other)
@@ -136,8 +145,7 @@ class Accesses:
         new, places, mask = self._target(node, env)
         dtype, buffer, sets = new.dtype, self._buffers[node.buffer], node.op in {"xchg", "cas"}
         require(buffer.zeroed or buffer.updated, f"{node.buffer} is not for atomic operations")
-        dtypes = {"int32", "uint32", "int64", "uint64", *(("int16", "uint16") if node.op == "cas" else ())}
-        require(dtype in dtypes, f"an atomic operation of {dtype}")
+        require(dtype in atomic_dtypes(node.op), f"atomic_{node.op} of {dtype}")
         kind = node.op, node.name is not None
         require(
             buffer.updated or self._atomics.setdefault(node.buffer, kind) == kind, f"two atomic operations on {node.buffer}"
@@ -145,7 +153,7 @@ class Accesses:
         memory, at = self.memory[node.buffer], places[mask].reshape(-1)
         if node.name is not None or sets or buffer.updated:
             met = self._stored[node.buffer]
-            alone = (mask.all() or node.name is None) and len(np.unique(at)) == at.size
+            alone = len(np.unique(at)) == at.size
             alone = alone and (buffer.updated or not met[at].any())
             require(alone, f"what an atomic operation on {node.buffer} finds depends on the order")
             met[at] = True
@@ -161,8 +169,24 @@ class Accesses:
         elif sets:
             memory[at] = new.data[mask].reshape(-1)
         else:
+            if dtype in FLOATS:  # in any order
+                total = np.abs(memory).astype(np.float64)
+                np.add.at(total, at, np.abs(new.data[mask].reshape(-1)))
+                exact(total, dtype)
             _ATOMIC[node.op].at(memory, at, new.data[mask].reshape(-1))
-        return value(dtype, before)
+        return value(dtype, np.where(mask, before, np.zeros_like(before)).astype(NUMPY[dtype]))
+
+    def _pointed(self, node: Pointer, env: Env) -> Pointed:
+        """Return pointers, which may be outside of the buffer."""
+        index, start = get(env, node.index), None if node.start is None else any_of(env, node.start)
+        require(node.buffer in self._buffers and index.dtype in INTEGERS, f"pointers to {node.buffer}")
+        places = index.data.astype(np.int64)
+        require(index.dtype != "uint64" or (places >= 0).all(), "an index that is too large")
+        if start is not None:
+            require(start.dtype == _pointer_to(node.buffer) and index.shape in {(), start.shape}, "a move of a pointer")
+            places = places + start.data
+        require((np.abs(places) < 1 << 40).all(), "a pointer that is far away")
+        return Pointed(_pointer_to(node.buffer), np.asarray(places))
 
     def _described(self, node: Descriptor, env: Env) -> Described:
         """Return a descriptor that Triton allows: with multiples of 16 bytes, and all of it in the buffer."""
@@ -207,9 +231,20 @@ def _spreads(shape: Sequence[int], other: Sequence[int]) -> bool:
 def get(env: Mapping[str, Value], name: str) -> Value:
     """Return the value of a name; raises `Invalid`."""
     found = env.get(name)
-    if found is None or isinstance(found, Described):
+    if found is None or isinstance(found, (Described, Pointed)):
         raise Invalid(f"there is no value {name}")
     return found
+
+
+def any_of(env: Mapping[str, Value], name: str) -> Value:
+    """Return the value of a name, or a pointer; raises `Invalid`."""
+    found = env.get(name)
+    return found if isinstance(found, Pointed) else get(env, name)
+
+
+def _pointer_to(buffer: str) -> str:
+    """Return what stands for the dtype of pointers to a buffer."""
+    return f"pointer to {buffer}"
 
 
 def _numbers(env: Mapping[str, Value], names: Sequence[str]) -> list[int]:

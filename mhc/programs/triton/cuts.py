@@ -28,7 +28,7 @@ from mhc.programs.triton.grammar import (
     walk,
     with_bodies,
 )
-from mhc.programs.triton.values import Value
+from mhc.programs.triton.values import Pointed, Value
 
 Body = tuple[Statement, ...]
 
@@ -51,6 +51,12 @@ def stores_below_0(program: TritonProgram) -> bool:
     return machine is not None and machine.least_begin < 0
 
 
+def rounds(program: TritonProgram) -> bool:
+    """Return whether a cast to bfloat16 rounds, in any of the blocks."""
+    machine = _ran(program)
+    return machine is not None and machine.rounds
+
+
 def _ran(program: TritonProgram) -> Machine | None:
     """Return the machine that ran a program; None where the program has no meaning."""
     machine = Machine(program.buffers, program.grid, inputs_of(program))
@@ -66,7 +72,9 @@ def cut(program: TritonProgram) -> Iterator[TritonProgram]:
     values = seen(program)
     for at, node in enumerate(program.body):
         for name in names_set(node):
-            if name in values and not isinstance(node, Function) and name != getattr(node, "var", None):
+            if isinstance(values.get(name), Pointed) or isinstance(node, Function):
+                continue
+            if name in values and name != getattr(node, "var", None):
                 yield from _stored(program, program.body[: at + 1], name, values[name])
 
 

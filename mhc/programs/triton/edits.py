@@ -19,16 +19,17 @@ from mhc.programs.triton.grammar import (
     If,
     Load,
     Op,
+    Pointer,
     Statement,
     Store,
     TritonProgram,
     uses,
     walk,
-    with_bodies,
 )
+from mhc.programs.triton.replaced import changed, mapped, ops_of, renamed, with_buffer
+from mhc.programs.triton.smaller import sizes
 
 Step = Callable[[TritonProgram], Iterator[TritonProgram]]
-_NAMES = ("index", "mask", "other", "value", "bound", "condition", "compare", "descriptor")
 _KINDS = {"range": 0, "tl.static_range": 1, "tl.range": 2, "while": 3}
 
 
@@ -58,7 +59,8 @@ def rank(program: TritonProgram) -> tuple[Any, ...]:
         (program.num_warps != 4, program.num_stages != 3, program.num_warps, program.num_stages),
         sum(one.offset for one in program.buffers),
         sum(one.flag + abs(one.axis) + (one.combine != "add") for one in ops)
-        + sum(one.op != "add" for one in nodes if isinstance(one, Atomic)),
+        + sum((one.op != "add") + bool(one.order) for one in nodes if isinstance(one, Atomic))
+        + sum(bool(one.policy) + getattr(one, "late", False) for one in nodes if isinstance(one, (Load, Store))),
         sum(abs(one.value) for one in ops) + sum(one.constant for one in calls),
         sum(one.value < 0 for one in ops),
         sum(abs(one.least) + abs(one.most) for one in program.buffers),
@@ -68,7 +70,7 @@ def rank(program: TritonProgram) -> tuple[Any, ...]:
 
 def _loop_rank(one: For) -> int:
     ends = abs(one.begin) + (one.begin < 0) + abs(one.end)
-    return _KINDS[one.kind] + ends + abs(one.step) + 9 * (one.step < 0) + one.stages + one.wide
+    return _KINDS[one.kind] + ends + abs(one.step) + 9 * (one.step < 0) + one.stages + one.wide + one.unroll + len(one.flags)
 
 
 def tidy(program: TritonProgram) -> TritonProgram:
@@ -94,7 +96,7 @@ def _without_unused(body: Body, reads: Mapping[str, int]) -> Body:
     """
     kept: list[Statement] = []
     for one in body:
-        if isinstance(one, (Op, Load, Descriptor, BlockLoad)) and not reads[one.name]:
+        if isinstance(one, (Op, Load, Descriptor, Pointer, BlockLoad)) and not reads[one.name]:
             continue
         if isinstance(one, Function):
             if reads[one.name]:
@@ -150,6 +152,8 @@ def statements(program: TritonProgram) -> Iterator[TritonProgram]:
         elif isinstance(node, Op):
             for name in dict.fromkeys(node.args):
                 yield (), {node.name: name}
+        elif isinstance(node, Pointer):
+            yield (), {node.name: node.start or node.index}
         elif isinstance(node, Call):
             for name in dict.fromkeys(node.args):
                 yield (), dict.fromkeys(node.names, name)
@@ -185,7 +189,7 @@ def constants(program: TritonProgram) -> Iterator[TritonProgram]:
                 ((), {node.name: one.name}) for one in described if one.name != node.name and one.block == node.block
             )
         if isinstance(node, Op) and node.op == "full":
-            alike = (one.name for one in _ops(program) if replace(one, name=node.name) == node and one.name != node.name)
+            alike = (one.name for one in ops_of(program) if replace(one, name=node.name) == node and one.name != node.name)
             yield from (((), {node.name: name}) for name in alike)
             return
         if not isinstance(node, (Op, Load, BlockLoad)):
@@ -207,77 +211,24 @@ def constants(program: TritonProgram) -> Iterator[TritonProgram]:
 
 def _unmasked(node: Any) -> Iterator[tuple[Body, Mapping[str, str]]]:
     if getattr(node, "mask", None) is not None:
-        yield (replace(node, mask=None, **({"other": None} if isinstance(node, Load) else {})),), {}
-
-
-def sizes(program: TritonProgram) -> Iterator[TritonProgram]:
-    """Make blocks, buffers and loops smaller: all of one size together, then single ones."""
-    shapes = [one.shape for one in walk(program.body) if isinstance(one, Op)]
-    shapes += [one.block for one in walk(program.body) if isinstance(one, Descriptor)]
-    extents = sorted({size for shape in shapes for size in shape} | {one.size for one in program.buffers}, reverse=True)
-    for size in extents:
-        for smaller in dict.fromkeys((1, 2, 16, size // 4, size // 2)):
-            if 0 < smaller < size:
-                yield _resized(program, {size: smaller})
-        if size % 2 == 0 and size > 2:
-            yield _resized(program, {one: one // 2 for one in extents if one >= size})
-    for shape in dict.fromkeys(one for one in shapes if len(one) > 1):
-        for axis in range(len(shape)):
-            yield _reshaped(program, shape, axis)
-    for number, one in enumerate(program.buffers):
-        for smaller in dict.fromkeys((1, 2, one.size // 2, one.size - 1)):
-            if 0 < smaller < one.size:
-                yield _with_buffer(program, number, size=smaller)
-
-    def change(node: Statement) -> Iterator[tuple[Body, Mapping[str, str]]]:
-        if isinstance(node, Op):
-            if node.op == "histogram" and len(node.args) > 1:
-                yield (replace(node, args=node.args[:1]),), {}
-            for axis, size in enumerate(node.shape):
-                for smaller in dict.fromkeys((1, 2, size // 2)):
-                    if 0 < smaller < size:
-                        yield (replace(node, shape=(*node.shape[:axis], smaller, *node.shape[axis + 1 :])),), {}
-                yield (replace(node, shape=(*node.shape[:axis], *node.shape[axis + 1 :])),), {}
-        elif isinstance(node, Descriptor):
-            for stride in dict.fromkeys((node.block[-1], node.stride // 4, node.stride // 2)):
-                if 0 < stride < node.stride:
-                    yield (replace(node, stride=stride),), {}
-        elif isinstance(node, For):
-            fewer = ({"end": node.begin + count * node.step} for count in (1, 2)) if node.step > 0 else ()
-            plainer: tuple[dict[str, Any], ...] = (
-                *fewer,
-                {"begin": node.end, "end": node.begin, "step": abs(node.step)} if node.step < 0 else {},
-                {"begin": 0, "end": node.end - node.begin, "bound": None},
-                {"begin": 0, "end": node.end - node.begin, "bound": None, "wide": False},
-                {"wide": False, "bound": None},
-                {"end": node.begin},
-                {"end": node.end - 1},
-                {"begin": node.begin - 1},
-                {"begin": 0},
-                {"step": 1},
-                {"stages": 0},
-                {"kind": "range", "stages": 0},
-                {"kind": "tl.static_range", "stages": 0},
-                {"bound": None},
-            )
-            for changes in plainer:
-                changed_to = any(getattr(node, name) != new for name, new in changes.items())
-                if changed_to and changes.get("end", 0) >= 0 and changes.get("begin", 0) >= 0:
-                    yield (replace(node, **changes),), {}
-
-    for body, _ in changed(program.body, change):
-        yield replace(program, body=body)
+        yield (replace(node, mask=None, **({"other": None, "late": False} if isinstance(node, Load) else {})),), {}
 
 
 def values(program: TritonProgram) -> Iterator[TritonProgram]:
     """Make dtypes, constants, axes, flags and inputs simpler."""
-    for dtype in dict.fromkeys([*(one.dtype for one in program.buffers), *(one.dtype for one in _ops(program))]):
+    for dtype in dict.fromkeys([*(one.dtype for one in program.buffers), *(one.dtype for one in ops_of(program))]):
         if dtype != "int32":
             yield _all_in_int32(program, dtype)
 
     def change(node: Statement) -> Iterator[tuple[Body, Mapping[str, str]]]:
         if isinstance(node, Atomic) and node.op != "add":
             yield (replace(node, op="add", compare=None),), {}
+        if isinstance(node, Atomic) and node.order:
+            yield (replace(node, order=""),), {}
+        if isinstance(node, (Load, Store)) and node.policy:
+            yield (replace(node, policy=""),), {}
+        if isinstance(node, Load) and node.late:
+            yield (replace(node, late=False),), {}
         if isinstance(node, Call):
             for number in dict.fromkeys((0, 1, 2, node.constant // 2)):
                 if number < node.constant:
@@ -300,16 +251,16 @@ def values(program: TritonProgram) -> Iterator[TritonProgram]:
 
     for number, one in enumerate(program.buffers):
         if one.offset:
-            yield _with_buffer(program, number, offset=0)
+            yield with_buffer(program, number, offset=0)
         if one.dtype != "int32":
-            yield _with_buffer(program, number, dtype="int32")
+            yield with_buffer(program, number, dtype="int32")
         for least, most in ((0, 9), (0, 1), (0, one.most), (max(one.least, -9), min(one.most, 9))):
             if (
                 (not one.written or one.updated)
                 and least <= most
                 and abs(least) + abs(most) < abs(one.least) + abs(one.most)
             ):
-                yield _with_buffer(program, number, least=least, most=most)
+                yield with_buffer(program, number, least=least, most=most)
     if program.seed:
         yield replace(program, seed=0)
     for body, _ in changed(program.body, change):
@@ -332,94 +283,6 @@ def calls(program: TritonProgram) -> Iterator[TritonProgram]:
 STEPS: tuple[Step, ...] = (settings, cut, calls, statements, loaded, stored_plainly, constants, sizes, values)
 
 
-def changed(
-    body: Body, change: Callable[[Statement], Iterator[tuple[Body, Mapping[str, str]]]]
-) -> Iterator[tuple[Body, Mapping[str, str]]]:
-    """Yield the statements with one of them, at any depth, replaced by others; and names to put in the place of names."""
-    for at, node in reversed(list(enumerate(body))):
-        before, after = body[:at], body[at + 1 :]
-        for others, names in change(node):
-            yield (*before, *others, *after), names
-        if isinstance(node, (For, If, Function)):
-            for inner, names in changed(node.body, change):
-                yield (*before, replace(node, body=inner), *after), names
-        if isinstance(node, If):
-            for inner, names in changed(node.otherwise, change):
-                yield (*before, replace(node, otherwise=inner), *after), names
-
-
-def renamed(node: Any, names: Mapping[str, str]) -> Any:
-    """Return a statement, with all that is in it, that reads other names."""
-    if not names:
-        return node
-    changes: dict[str, Any] = {}
-    for name in _NAMES:
-        if getattr(node, name, None) in names and not (name == "value" and isinstance(node, Op)):
-            changes[name] = names[getattr(node, name)]
-    for several in ("args", "sizes", "offsets", "results"):
-        if hasattr(node, several):
-            changes[several] = tuple(names.get(one, one) for one in getattr(node, several))
-    if isinstance(node, (For, If)):
-        changes["carried"] = tuple(
-            replace(one, **{key: names.get(getattr(one, key), getattr(one, key)) for key in ("start", "after", "otherwise")})
-            for one in node.carried
-        )
-    return with_bodies(replace(node, **changes), lambda body: tuple(renamed(one, names) for one in body))
-
-
-def _ops(program: TritonProgram) -> list[Op]:
-    return [one for one in walk(program.body) if isinstance(one, Op)]
-
-
-def _with_buffer(program: TritonProgram, number: int, **changes: Any) -> TritonProgram:
-    one = replace(program.buffers[number], **changes)
-    return replace(program, buffers=(*program.buffers[:number], one, *program.buffers[number + 1 :]))
-
-
-def _mapped(body: Body, change: Callable[[Op], Op], described: Callable[[Any], Any] = lambda one: one) -> Body:
-    """Return the statements with others in the place of operations, and of what has to do with descriptors."""
-    return tuple(
-        change(one) if isinstance(one, Op) else described(with_bodies(one, lambda inner: _mapped(inner, change, described)))
-        for one in body
-    )
-
-
-def _resized(program: TritonProgram, others: Mapping[int, int]) -> TritonProgram:
-    """Return the program with other sizes wherever it has some, and constants that are such sizes with them."""
-
-    def change(node: Op) -> Op:
-        number = others.get(int(node.value), node.value) if node.dtype == "int32" and node.op == "full" else node.value
-        return replace(node, shape=tuple(others.get(one, one) for one in node.shape), value=number)
-
-    def described(node: Any) -> Any:
-        if not isinstance(node, Descriptor):
-            return node
-        stride = others.get(node.stride, node.stride)
-        return replace(node, block=tuple(others.get(one, one) for one in node.block), stride=stride)
-
-    buffers = tuple(replace(one, size=others.get(one.size, one.size)) for one in program.buffers)
-    return replace(program, buffers=buffers, body=_mapped(program.body, change, described))
-
-
-def _reshaped(program: TritonProgram, shape: tuple[int, ...], axis: int) -> TritonProgram:
-    """Return the program without an axis wherever it names this shape."""
-
-    def without(all_: tuple[Any, ...]) -> tuple[Any, ...]:
-        return (*all_[:axis], *all_[axis + 1 :])
-
-    names = {one.name for one in walk(program.body) if isinstance(one, Descriptor) and one.block == shape}
-
-    def described(node: Any) -> Any:
-        if isinstance(node, Descriptor) and node.name in names:
-            return replace(node, sizes=without(node.sizes), block=without(node.block), stride=0)
-        if isinstance(node, (BlockLoad, BlockStore)) and node.descriptor in names:
-            return replace(node, offsets=without(node.offsets))
-        return node
-
-    body = _mapped(program.body, lambda one: replace(one, shape=without(shape)) if one.shape == shape else one, described)
-    return replace(program, body=body)
-
-
 def _all_in_int32(program: TritonProgram, dtype: str) -> TritonProgram:
     """Return the program with int32 wherever it names the dtype."""
 
@@ -427,4 +290,4 @@ def _all_in_int32(program: TritonProgram, dtype: str) -> TritonProgram:
         return replace(node, dtype="int32", value=int(node.value)) if node.dtype == dtype else node
 
     buffers = tuple(replace(one, dtype="int32") if one.dtype == dtype else one for one in program.buffers)
-    return replace(program, buffers=buffers, body=_mapped(program.body, change))
+    return replace(program, buffers=buffers, body=mapped(program.body, change))

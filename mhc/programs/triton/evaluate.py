@@ -9,7 +9,7 @@ import numpy as np
 
 from mhc.programs.arithmetic import Invalid
 from mhc.programs.grammar import bits_of, range_of
-from mhc.programs.triton.accesses import Accesses, Env, get
+from mhc.programs.triton.accesses import Accesses, Env, any_of, get
 from mhc.programs.triton.functions import with_number
 from mhc.programs.triton.grammar import (
     BINARY,
@@ -29,6 +29,7 @@ from mhc.programs.triton.grammar import (
     If,
     Load,
     Op,
+    Pointer,
     Statement,
     Store,
     TritonProgram,
@@ -86,7 +87,7 @@ class Machine(Accesses):
         blocks: the values that have a name, in each block.
         seen: the last value of every name, also of those inside of loops and functions, whichever block it was in.
         dtypes: all that it had. functions: by name.
-        constants: of the function that runs.
+        constants: of the function that runs. rounds: a cast to bfloat16 rounded.
     """
 
     def __init__(self, buffers: Iterable[Buffer], grid: Sequence[int], given: Mapping[str, Array]) -> None:
@@ -96,6 +97,7 @@ class Machine(Accesses):
         self.blocks: list[Env] = [{} for _ in self._indices]
         self.seen: Env = {}
         self.dtypes: dict[str, set[str]] = {}
+        self.rounds = False
         self.functions: dict[str, Function] = {}
         self.constants: dict[str, int] = {}
         self._returned: list[tuple[bool, list[Value]]] | None = None
@@ -125,6 +127,8 @@ class Machine(Accesses):
                     result = TABLE[node.op].compute(node, *operands)
                 except TypeError:
                     raise Invalid(f"{node.op} of {len(operands)} operands") from None
+                if node.op == "cast" and result.dtype == "bfloat16" != operands[0].dtype:
+                    self.rounds = self.rounds or bool((result.data != operands[0].data).any())
                 self._set(env, node.name, result)
             case Load():
                 self._set(env, node.name, self._load(node, env, block))
@@ -137,6 +141,8 @@ class Machine(Accesses):
             case Descriptor():
                 require(node.name not in env and node.name not in self._buffers, f"{node.name} is set twice")
                 env[node.name] = self._described(node, env)
+            case Pointer():
+                self._set(env, node.name, self._pointed(node, env))
             case BlockLoad():
                 buffer, places, inside = self._block(node, env)
                 require(not buffer.written, f"{buffer.name} is an output")
@@ -170,7 +176,7 @@ class Machine(Accesses):
         for name, one in names.items():
             self._set(inner, name, one)
         self._all(body, inner, block)
-        for name, new in [(name, get(inner, other)) for name, other in after.items()]:
+        for name, new in [(name, any_of(inner, other)) for name, other in after.items()]:
             old = env[name]
             require(old.dtype == new.dtype and old.shape == new.shape, f"{name} changes its dtype or shape")
             if not dry:
@@ -254,24 +260,29 @@ class Machine(Accesses):
 
     def _start(self, carried: Sequence[Carry], env: Env) -> None:
         for one in carried:
-            self._set(env, one.name, get(env, one.start))
+            self._set(env, one.name, any_of(env, one.start))
+
+    def _end(self, node: For, name: str | None, known: int, env: Env) -> int:
+        """Return a number of a loop: that of a value, if there is a name."""
+        if name is None:
+            return known
+        one = get(env, name)
+        require(one.dtype == node.dtype and not one.shape and node.kind != "tl.static_range", "a bound of a loop")
+        return int(one.data)
 
     def _loop(self, node: For, env: Env, block: int) -> None:
-        end = node.end
-        if node.bound in self.constants:
-            end = self.constants[node.bound]
-        elif node.bound is not None:
-            bound = get(env, node.bound)
-            require(bound.dtype == node.dtype and not bound.shape and node.kind != "tl.static_range", "a bound of a loop")
-            end = int(bound.data)
-        require(node.stages == 0 or node.kind == "tl.range", f"stages of {node.kind}")
-        indices = range(node.begin, end, node.step or 1)
-        require(node.body and node.step, "a loop without a body or a step")
+        begin, step = self._end(node, node.first, node.begin, env), self._end(node, node.by, node.step, env)
+        end = self.constants[node.bound] if node.bound in self.constants else self._end(node, node.bound, node.end, env)
+        plain = not (node.stages or node.unroll or node.flags)
+        require(plain or node.kind == "tl.range", f"options of {node.kind}")
+        require(node.by is None or (step > 0 and node.step > 0), "a step that is not known ahead, and not above 0")
+        require(node.body and step, "a loop without a body or a step")
+        indices = range(begin, end, step)
         least, most = range_of(node.dtype)
-        require(all(least <= one <= most for one in (node.begin, end)), f"a loop over {indices} in {node.dtype}")
+        require(all(least <= one <= most for one in (begin, end)), f"a loop over {indices} in {node.dtype}")
         require(len(indices) <= _ITERATIONS, f"{len(indices)} iterations")
         self._start(node.carried, env)
-        for index in indices or [node.begin]:
+        for index in indices or [begin]:
             names = {node.var: value(node.dtype, NUMPY[node.dtype].type(index))}
             self._inside(node.body, _after(node), env, block, names, dry=not indices)
 

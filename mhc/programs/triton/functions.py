@@ -20,6 +20,7 @@ from mhc.programs.triton.grammar import (
     If,
     Load,
     Op,
+    Pointer,
     Statement,
     Store,
     TritonProgram,
@@ -41,7 +42,7 @@ def buffers_of(body: Body) -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
     for name, function in functions_of(body).items():
         inner = list(walk(function.body))
-        own = [one.buffer for one in inner if isinstance(one, (Load, Store, Atomic, Descriptor))]
+        own = [one.buffer for one in inner if isinstance(one, (Load, Store, Atomic, Descriptor, Pointer))]
         called = [buffer for one in inner if isinstance(one, Call) for buffer in found.get(one.function, ())]
         found[name] = tuple(dict.fromkeys((*own, *called)))
     return found
@@ -62,7 +63,7 @@ def writers(body: Body) -> set[str]:
 def names_set(node: Statement) -> tuple[str, ...]:
     """Return the names that a statement sets; of a loop, branch or function, without those set in its body."""
     match node:
-        case Op() | Load() | Descriptor() | BlockLoad():
+        case Op() | Load() | Descriptor() | Pointer() | BlockLoad():
             return (node.name,)
         case Atomic():
             return (node.name,) if node.name else ()

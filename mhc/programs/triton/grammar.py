@@ -5,7 +5,7 @@ of a fixed form, numbers, and operations of the tables here.
 """
 
 from collections.abc import Callable, Iterator
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 import msgspec
 from msgspec import Meta
@@ -47,6 +47,10 @@ Operation = Annotated[str, Meta(pattern=f"^({'|'.join(OPERATIONS)})$")]
 Combine = Annotated[str, Meta(pattern=f"^({'|'.join(COMBINES)})$")]
 Extent = Annotated[int, Meta(ge=1, le=4096)]
 Axis = Annotated[int, Meta(ge=-1, le=7)]
+Policy = Literal["", "evict_first", "evict_last", ".cg"]
+POLICIES = get_args(Policy)[1:]
+"""How loads and stores go through the caches; what is at an address does not depend on it."""
+LoopFlag = Literal["flatten", "disable_licm", "disallow_acc_multi_buffer"]
 
 
 class _Node(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -85,9 +89,12 @@ class Op(_Node, frozen=True, tag="op"):
 
 
 class Load(_Node, frozen=True, tag="load"):
-    """Elements of an input or of an updated buffer at indices; where a mask is given and does not hold, those of `other`.
+    """Elements of an input or of an updated buffer at indices or pointers; where a mask does not hold, those of `other`.
 
     Masks, `other` and what is stored may be one element, or have axes of length 1 where indices have longer ones.
+
+    Attributes:
+        late: `other` is chosen by a `tl.where` after the load. policy: how it goes through the caches.
     """
 
     name: Name
@@ -95,6 +102,8 @@ class Load(_Node, frozen=True, tag="load"):
     index: Name
     mask: Name | None = None
     other: Name | None = None
+    late: bool = False
+    policy: Policy = ""
 
 
 class Store(_Node, frozen=True, tag="store"):
@@ -104,6 +113,7 @@ class Store(_Node, frozen=True, tag="store"):
     index: Name
     value: Name
     mask: Name | None = None
+    policy: Policy = ""
 
 
 class Atomic(_Node, frozen=True, tag="atomic"):
@@ -111,7 +121,7 @@ class Atomic(_Node, frozen=True, tag="atomic"):
 
     Attributes:
         op: `xchg` sets an element, `cas` only where it is what `compare` is; each element is combined with one value only.
-        name: of what was there before, where each element is combined with one value only.
+        name: of what was there before, where each element is combined with one value only; 0 where a mask does not hold.
     """
 
     op: Literal["add", "max", "min", "and", "or", "xor", "xchg", "cas"]
@@ -121,6 +131,7 @@ class Atomic(_Node, frozen=True, tag="atomic"):
     mask: Name | None = None
     name: Name | None = None
     compare: Name | None = None
+    order: Literal["", "acquire", "release", "relaxed"] = ""
 
 
 class Descriptor(_Node, frozen=True, tag="descriptor"):
@@ -138,6 +149,18 @@ class Descriptor(_Node, frozen=True, tag="descriptor"):
     sizes: Annotated[tuple[Name, ...], Meta(min_length=1, max_length=2)]
     block: Annotated[tuple[Extent, ...], Meta(min_length=1, max_length=2)]
     stride: Annotated[int, Meta(ge=0, le=65536)] = 0
+
+
+class Pointer(_Node, frozen=True, tag="pointer"):
+    """`name = buffer + index`, or `start + index` of another pointer; the index of loads, stores and atomic operations.
+
+    Loops and branches may carry it.
+    """
+
+    name: Name
+    buffer: Name
+    index: Name
+    start: Name | None = None
 
 
 class BlockLoad(_Node, frozen=True, tag="block_load"):
@@ -178,7 +201,9 @@ class For(_Node, frozen=True, tag="for"):
         kind: `range`, `tl.range`, which is pipelined, `tl.static_range`, which is unrolled, or `while`.
         bound: an integer of one element, loaded from memory, in the place of `end`; the loop is then not known ahead. Or the
             constant of the function.
-        wide: the index and the bound are int64, else int32.
+        wide: the index and the bounds are int64, else int32.
+        first, by: such integers in the place of `begin` and of a `step` that is above 0.
+        unroll: times the body is written in one iteration, 0 for once. flags: other options of `tl.range`.
     """
 
     var: Name
@@ -191,6 +216,10 @@ class For(_Node, frozen=True, tag="for"):
     stages: Annotated[int, Meta(ge=0, le=8)] = 0
     bound: Name | None = None
     wide: bool = False
+    first: Name | None = None
+    by: Name | None = None
+    unroll: Annotated[int, Meta(ge=0, le=8)] = 0
+    flags: tuple[LoopFlag, ...] = ()
 
     @property
     def dtype(self) -> str:
@@ -241,7 +270,7 @@ class Call(_Node, frozen=True, tag="call"):
     constant: Annotated[int, Meta(ge=0, le=64)] = 0
 
 
-Statement = Op | Load | Store | Atomic | Descriptor | BlockLoad | BlockStore | For | If | Function | Call
+Statement = Op | Load | Store | Atomic | Descriptor | Pointer | BlockLoad | BlockStore | For | If | Function | Call
 
 
 class Buffer(_Node, frozen=True):
@@ -347,12 +376,14 @@ def uses(node: Statement) -> tuple[str, ...]:
             found = node.index, node.value, node.mask, node.compare
         case Descriptor():
             return node.sizes
+        case Pointer():
+            found = node.index, node.start
         case BlockLoad():
             return node.descriptor, *node.offsets
         case BlockStore():
             return node.descriptor, *node.offsets, node.value
         case For():
-            found = (node.bound, *(name for one in node.carried for name in (one.start, one.after)))
+            found = (node.bound, node.first, node.by, *(name for one in node.carried for name in (one.start, one.after)))
         case If():
             carried = (name for one in node.carried for name in (one.start, one.after, one.otherwise))
             found = (node.condition, *node.results, *carried)

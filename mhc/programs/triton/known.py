@@ -9,7 +9,7 @@ import numpy as np
 
 from mhc.programs.grammar import INTEGERS, SIGNED, UNSIGNED, bits_of, range_of
 from mhc.programs.known import UNSENT, Known
-from mhc.programs.triton.cuts import dtypes_seen, seen, stores_below_0
+from mhc.programs.triton.cuts import dtypes_seen, rounds, seen, stores_below_0
 from mhc.programs.triton.grammar import (
     COMPARISONS,
     FLOATS,
@@ -99,10 +99,24 @@ def _keeps_all_axes(node: Op, operand: Value) -> bool:
     return node.axis < 0 and node.flag and len(operand.shape) > 1
 
 
-def _reversed_into_an_atomic(program: TritonProgram) -> bool:
-    values = {one.value for one in walk(program.body) if isinstance(one, Atomic)}
-    scans = (one for one in walk(program.body) if isinstance(one, Op) and one.op in SCANS and one.flag)
-    return any(one.name in values for one in scans)
+def _out_of_order_into_an_atomic(program: TritonProgram) -> bool:
+    """Return whether an atomic operation takes a reversed scan, or a block that is spread along an axis."""
+    atomics = [one for one in walk(program.body) if isinstance(one, Atomic)]
+    values = seen(program) if atomics else {}
+    shapes = {name: one.shape for name, one in values.items()}
+    apart: set[str] = set()
+    for one in walk(program.body):
+        if isinstance(one, Op) and one.args:
+            first = one.args[0]
+            spread = one.op == "broadcast_to" and shapes.get(first, ()) not in {(), one.shape}
+            view = one.op == "expand_dims" and first in apart
+            apart |= {one.name} if spread or view or (one.op in SCANS and one.flag) else set()
+    return any(
+        name in apart or shapes.get(name, ()) not in {(), shapes.get(one.index, ())}
+        for one in atomics
+        for name in (one.value, one.compare, one.mask)
+        if name is not None
+    )
 
 
 def _stores_within_16_bytes(program: TritonProgram) -> bool:
@@ -144,12 +158,15 @@ def _integer_of_two_halves(program: TritonProgram) -> bool:
 def _spreads_a_bool_of_floats(program: TritonProgram) -> bool:
     """Return whether a bool of one element, made of floats, may be combined with a block, or may be a mask of one."""
     nodes = list(walk(program.body))
-    made = [one for one in nodes if isinstance(one, Op) and one.op in {*COMPARISONS, "cast"}]
+    made = [one for one in nodes if isinstance(one, Op) and one.op in {*COMPARISONS, "cast", "where", "invert", *_BITS}]
     values = seen(program) if made else {}
     single = {
         one.name for one in made if one.name in values and values[one.name].dtype == "bool" and not values[one.name].shape
     }
-    names = {one.name for one in made if one.name in single and values[one.args[0]].dtype in FLOATS}
+    names: set[str] = set()
+    for one in made:
+        if one.name in single and (values[one.args[0]].dtype in FLOATS or {*one.args} & names):
+            names.add(one.name)
     spread = (one for one in nodes if not isinstance(one, Op) or one.op in {*_BITS, "invert", "broadcast_to"})
     read = {name for one in spread for name in uses(one) if not isinstance(one, If) or name != one.condition}
     return bool(names & read)
@@ -193,7 +210,7 @@ _LIMITS = (
 
 
 def _computes_in_bfloat16(program: TritonProgram) -> bool:
-    """Return whether a program does anything with bfloat16 but to move elements, and to convert them to and from float32."""
+    """Return whether a program does anything with bfloat16 but to move elements, and to convert them exactly."""
     found = dtypes_seen(program) if "bfloat16" in program.json else {}
     for one in walk(program.body):
         if isinstance(one, Op) and one.op not in _MOVES:
@@ -201,7 +218,7 @@ def _computes_in_bfloat16(program: TritonProgram) -> bool:
             casts = one.op == "cast" and "bool" not in made and ("bfloat16" not in made or taken <= {"float32", "bfloat16"})
             if "bfloat16" in made | taken and not casts:
                 return True
-    return False
+    return bool(found) and rounds(program)  # the interpreter truncates
 
 
 KNOWN: tuple[Known, ...] = (
@@ -248,7 +265,7 @@ KNOWN: tuple[Known, ...] = (
         issue="docs/results/programs.md",
         kinds=("interpreted",),
         before="3.9.0",
-        holds=_reversed_into_an_atomic,
+        holds=_out_of_order_into_an_atomic,
         example=_REVERSED,
     ),
     Known(

@@ -196,9 +196,10 @@ def _dot(node: Op, a: Value, b: Value, c: Value) -> Value:
     dtype = same(a, b)
     wide = {"int8": "int32", "float16": "float32", "bfloat16": "float32", "float32": "float32"}
     require(dtype in wide and c.dtype == wide[dtype], f"dot of {dtype}, added to {c.dtype}")
-    fits = len(a.shape) == len(b.shape) == 2 and a.shape[1] == b.shape[0] and c.shape == (a.shape[0], b.shape[1])
-    require(fits and min(*a.shape, *b.shape) >= 16, f"dot of {a.shape} and {b.shape}")
-    require(dtype != "int8" or a.shape[1] >= 32, "dot of int8 along fewer than 32 elements")
+    require(len(a.shape) == len(b.shape) and len(a.shape) in {2, 3}, f"dot of {a.shape} and {b.shape}")
+    fits = a.shape[-1] == b.shape[-2] and a.shape[:-2] == b.shape[:-2] and c.shape == (*a.shape[:-1], b.shape[-1])
+    require(fits and min(*a.shape[-2:], *b.shape[-2:]) >= 16, f"dot of {a.shape} and {b.shape}")
+    require(dtype != "int8" or a.shape[-1] >= 32, "dot of int8 along fewer than 32 elements")
     if dtype == "int8":
         partial = np.abs(a.data.astype(np.int64)) @ np.abs(b.data.astype(np.int64)) + np.abs(c.data.astype(np.int64))
         require((partial < 1 << 31).all(), "a product of int8 that may leave int32")
@@ -206,7 +207,7 @@ def _dot(node: Op, a: Value, b: Value, c: Value) -> Value:
     for one in (a, b):
         require((np.abs(one.data) <= 16).all(), "a factor that may be rounded in TF32")
     exact(np.abs(a.data) @ np.abs(b.data) + np.abs(c.data), "float32")
-    products = a.data[:, :, None] * b.data[None, :, :]
+    products = a.data[..., :, :, None] * b.data[..., None, :, :]
     exact(products, "float32")
     return value("float32", a.data @ b.data + c.data)
 

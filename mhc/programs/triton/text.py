@@ -18,6 +18,7 @@ from mhc.programs.triton.grammar import (
     If,
     Load,
     Op,
+    Pointer,
     Statement,
     Store,
     TritonProgram,
@@ -35,11 +36,13 @@ class _Whole:
 
     Attributes:
         updated: the buffers that are updated. functions: by name. given: the buffers that each is given.
+        pointers: the names of pointers, also of those that loops and branches carry.
     """
 
     updated: Container[str]
     functions: Mapping[str, Function]
     given: Mapping[str, Sequence[str]]
+    pointers: Container[str] = ()
 
 
 def render(program: TritonProgram) -> str:
@@ -53,7 +56,7 @@ def render(program: TritonProgram) -> str:
         operands = "a, b, c, d" if name in PAIRS_TEXT else "a, b"
         lines += ["@triton.jit", f"def {name}_({operands}):", *(f"{_INDENT}{line}" for line in text), "", ""]
     updated = {one.name for one in program.buffers if one.updated}
-    whole = _Whole(updated, functions_of(program.body), buffers_of(program.body))
+    whole = _Whole(updated, functions_of(program.body), buffers_of(program.body), _pointers(program.body))
     for function in whole.functions.values():
         constant = (f"{function.constant}: tl.constexpr",) if function.constant else ()
         operands = ", ".join((*function.parameters, *whole.given[function.name], *constant))
@@ -83,18 +86,10 @@ def _lines(node: Statement, whole: _Whole) -> Iterator[str]:
             yield f"{node.name} = tl.{node.op}({node.axis})"
         case Op():
             yield f"{node.name} = {TABLE[node.op].text(node)}"
-        case Load():
-            more = f", mask={node.mask}" if node.mask else ""
-            other = f", other={node.other}" if node.other else ""
-            yield f"{node.name} = tl.load({node.buffer} + {node.index}{more}{other})"
-        case Store():
-            more = f", mask={node.mask}" if node.mask else ""
-            yield f"tl.store({node.buffer} + {node.index}, {node.value}{more})"
-        case Atomic():
-            more = f", mask={node.mask}" if node.mask else ""
-            name = f"{node.name} = " if node.name else ""
-            compare = f"{node.compare}, " if node.compare else ""
-            yield f"{name}tl.atomic_{node.op}({node.buffer} + {node.index}, {compare}{node.value}{more})"
+        case Load() | Store() | Atomic():
+            yield from _access(node, whole)
+        case Pointer():
+            yield f"{node.name} = {node.start or node.buffer} + {node.index}"
         case Descriptor():
             strides = f"[{node.stride}, 1]" if len(node.sizes) > 1 else "[1]"
             sizes = f"shape=[{', '.join(node.sizes)}], strides={strides}, block_shape={list(node.block)}"
@@ -123,19 +118,61 @@ def _lines(node: Statement, whole: _Whole) -> Iterator[str]:
             yield f"{', '.join(node.names)} = {node.function}({operands})"
 
 
+def _access(node: Load | Store | Atomic, whole: _Whole) -> Iterator[str]:
+    more = f", mask={node.mask}" if node.mask else ""
+    match node:
+        case Load():
+            other = f", other={node.other}" if node.other and not node.late else ""
+            yield f"{node.name} = tl.load({_place(node, whole)}{more}{other}{_policy(node)})"
+            if node.late:
+                yield f"{node.name} = tl.where({node.mask}, {node.name}, {node.other})"
+        case Store():
+            yield f"tl.store({_place(node, whole)}, {node.value}{more}{_policy(node)})"
+        case Atomic():
+            name = f"{node.name} = " if node.name else ""
+            compare = f"{node.compare}, " if node.compare else ""
+            order = f', sem="{node.order}"' if node.order else ""
+            yield f"{name}tl.atomic_{node.op}({_place(node, whole)}, {compare}{node.value}{more}{order})"
+            if node.name and node.mask:  # elsewhere it is not defined
+                yield f"{node.name} = tl.where({node.mask}, {node.name}, 0)"
+
+
+def _pointers(body: tuple[Statement, ...]) -> set[str]:
+    found: set[str] = set()
+    for one in walk(body):
+        if isinstance(one, Pointer):
+            found.add(one.name)
+        found |= {carry.name for carry in getattr(one, "carried", ()) if carry.start in found}
+    return found
+
+
+def _place(node: Load | Store | Atomic, whole: _Whole) -> str:
+    """Return the pointers of an access."""
+    return node.index if node.index in whole.pointers else f"{node.buffer} + {node.index}"
+
+
+def _policy(node: Load | Store) -> str:
+    """Return the argument that says how an access goes through the caches."""
+    if not node.policy:
+        return ""
+    return f', cache_modifier="{node.policy}"' if node.policy.startswith(".") else f', eviction_policy="{node.policy}"'
+
+
 def _for(node: For, whole: _Whole) -> Iterator[str]:
     yield from _starts(node.carried)
-    end = node.end if node.bound is None else node.bound
+    begin, end, step = node.first or node.begin, node.bound or node.end, node.by or node.step
     if node.kind == "while":
-        yield f"{node.var}_ = tl.full([], {node.begin}, tl.{node.dtype})"
+        yield f"{node.var}_ = tl.full([], {begin}, tl.{node.dtype})"
         yield f"while {node.var}_ {'<' if node.step > 0 else '>'} {end}:"
         yield f"{_INDENT}{node.var} = {node.var}_"
         yield from _block(node.body, 1, whole)
         yield from _passed_on(node.carried)
-        yield f"{_INDENT}{node.var}_ += {node.step}"
+        yield f"{_INDENT}{node.var}_ += {step}"
         return
-    stages = f", num_stages={node.stages}" if node.stages else ""
-    yield f"for {node.var}_ in {node.kind}({node.begin}, {end}, {node.step}{stages}):"
+    options = f", num_stages={node.stages}" if node.stages else ""
+    options += f", loop_unroll_factor={node.unroll}" if node.unroll else ""
+    options += "".join(f", {one}=True" for one in node.flags)
+    yield f"for {node.var}_ in {node.kind}({begin}, {end}, {step}{options}):"
     yield f"{_INDENT}{node.var} = tl.full([], {node.var}_, tl.{node.dtype})"
     yield from _block(node.body, 1, whole)
     yield from _passed_on(node.carried)

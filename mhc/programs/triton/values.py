@@ -46,6 +46,11 @@ class Described(Value):
     strides: tuple[int, ...]
 
 
+@dataclass(frozen=True)
+class Pointed(Value):
+    """Pointers to elements of a buffer, which no operation takes: `data` has the places. The dtype names the buffer."""
+
+
 def value(dtype: str, data: Any) -> Value:
     """Return a block of a dtype.
 
@@ -96,7 +101,7 @@ def require(holds: Any, reason: str) -> None:
 
 
 def converted(one: Value, dtype: str) -> Value:
-    """Return a block in another dtype: integers wrap around, floats are truncated toward 0.
+    """Return a block in another dtype: integers wrap around, floats become integers toward 0, and floats the nearest.
 
     Raises:
         Invalid: a float is out of range, or a result is not exact.
@@ -108,7 +113,17 @@ def converted(one: Value, dtype: str) -> Value:
         whole = np.trunc(one.data)
         require(((whole >= least) & (whole <= most)).all(), f"a float that is no {dtype}")
         return value(dtype, whole.astype(NUMPY[dtype]))
-    return value(dtype, one.data.astype(NUMPY[dtype]))
+    return value(dtype, rounded(one.data, dtype) if one.dtype in FLOATS else one.data.astype(NUMPY[dtype]))
+
+
+def rounded(array: Array, dtype: str) -> Array:
+    """Return floats rounded to the nearest of a dtype, of two to the even one."""
+    if dtype == "float16":
+        return array.astype(np.float16).astype(np.float64)
+    if dtype == "bfloat16":
+        mantissa, exponent = np.frexp(array)
+        return np.asarray(np.ldexp(np.rint(mantissa * 256), exponent - 8))
+    return array
 
 
 def bits(one: Value, dtype: str) -> Value:

@@ -20,6 +20,7 @@ from mhc.programs.triton.grammar import (
     If,
     Load,
     Op,
+    Pointer,
     Store,
     TritonProgram,
     walk,
@@ -47,16 +48,18 @@ def _words(program: TritonProgram) -> set[str]:
             case Load(buffer=name) if (loaded := program.buffer(name)) is not None and loaded.updated:
                 found.add("a load of what was stored")
             case Load(mask=str()):
-                found.add("masked load")
+                found.add("masked load, then a choice" if node.late else "masked load")
             case Store(mask=str()):
                 found.add("masked store")
             case Atomic():
                 found.add(f"atomic_{node.op}{' and what was there' if node.name else ''}")
+            case Pointer():
+                found.add("a pointer")
             case BlockLoad() | BlockStore():
                 found.add(_block_word(program, node, values))
             case For():
                 kind = "while" if node.kind == "while" else f"for {node.kind}"
-                found.add(f"{kind}{_last(node)}{' that stores' if _writes(node) else ''}")
+                found.add(f"{kind}{_last(node)}{_options(node)}{' that stores' if _writes(node) else ''}")
             case Call():
                 found.add("call")
             case If(results=(_, *_)):
@@ -94,8 +97,16 @@ def _reaches_over(one: Descriptor, node: BlockLoad | BlockStore, values: Mapping
     )
 
 
+def _options(node: For) -> str:
+    """Return the options of a loop in words, which may be a bug of their own."""
+    unknown = " from or by a number of a value" if node.first or node.by else ""
+    return f"{unknown}{' unrolled' if node.unroll else ''}{''.join(f' with {one}' for one in node.flags)}"
+
+
 def _last(node: For) -> str:
     """Return in words how a loop ends, where that may be a bug of its own."""
+    if node.first or node.by:
+        return ""
     if node.bound is None and not node.indices:
         return " without an iteration"
     backwards = f"{' far from 0' if abs(node.begin) >= 1 << 30 else ''}{' backwards' if node.step < 0 else ''}"
@@ -159,6 +170,8 @@ def features(program: TritonProgram) -> frozenset[str]:
     labels |= {"call: early return" for node in walk(program.body) if isinstance(node, If) and node.results}
     if len(calls) > len({node.function for node in calls}):
         labels.add("call: again")
+    labels |= {f"loop:{_options(node)}" for node in walk(program.body) if isinstance(node, For) and _options(node)}
+    labels |= {"load: then a choice" for node in walk(program.body) if isinstance(node, Load) and node.late}
     labels |= {"loop: int64" for node in walk(program.body) if isinstance(node, For) and node.wide}
     labels |= {f"loop:{_last(node)}" for node in walk(program.body) if isinstance(node, For) and _last(node)}
     bodies = [node for node in walk(program.body) if isinstance(node, (For, If))]
