@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from mhc.programs.arithmetic import Invalid
 from mhc.programs.triton.evaluate import STEPS, Machine, inputs_of
 from mhc.programs.triton.grammar import Buffer, Op, Statement, TritonProgram
-from mhc.programs.triton.values import Value
+from mhc.programs.triton.values import Value, require
 from mhc.strategies.programs.indices import Draw, integers
 
 LARGEST = 1024
@@ -28,7 +28,7 @@ class Begun:
 
     def __init__(self, draw: Draw, release: str, *, interpreted: bool = False) -> None:
         self._draw, self.release = draw, release
-        self.brain: bool = not interpreted or self.pick(False, False, False, True)
+        self.brain: bool = not interpreted or self.pick(*[False] * 5, True)
         self.grid: tuple[int, ...] = self.pick(
             (1,), (1,), (1,), (1,), (2,), (3,), (2, 2), (2, 3), (3, 1), (1, 4), (2, 1, 2), (1, 3, 2)
         )
@@ -107,8 +107,9 @@ class Begun:
         machine, steps = self._machine, self._machine.steps
         try:
             machine.run([op])
+            require(self.brain or not machine.rounds, "a bfloat16 that is rounded, which counts as computing in bfloat16")
         except Invalid:
-            machine.steps = steps
+            machine.steps, machine.rounds = steps, False
             for env in machine.blocks:
                 env.pop(op.name, None)
             return False
@@ -166,6 +167,11 @@ class Begun:
                 env[name] = env[one] if isinstance(one, str) else one
         self.pool += list(names)
         return kept
+
+    def carry(self, name: str, start: str) -> None:
+        """Let a name in a body be what another one is before it."""
+        for env in self._machine.blocks:
+            env[name] = env[start]
 
     def leave(self, kept: tuple[Any, ...]) -> tuple[Statement, ...]:
         """End a body, and return its statements."""

@@ -2,23 +2,29 @@
 
 import math
 from itertools import permutations
+from typing import Any
 
 from msgspec.structs import replace
 
 from mhc.programs.grammar import INTEGERS, UNSIGNED, range_of
+from mhc.programs.triton.accesses import atomic_dtypes
 from mhc.programs.triton.grammar import (
     FLOATS,
+    POLICIES,
     Atomic,
     Buffer,
     Load,
+    Pointer,
     Store,
     uses,
     walk,
 )
-from mhc.programs.triton.values import Value
+from mhc.programs.triton.values import Pointed, Value
 from mhc.strategies.programs.triton_begun import ITERATIONS, Begun, fit
 
 _SHAPES = ((4,), (1,), (2,), (8,), (16,), (32,), (64,), (2, 4), (4, 4), (8, 2), (1, 8), (16, 16), (2, 2, 4), (4, 1, 2))
+_LARGE = ((128,), (256,), (32, 8), (4, 64), (128, 2), (8, 4, 8), (512,), (2, 128))
+"""Most have more elements than there are threads."""
 ATOMIC = ("int32", "uint32", "int64", "uint64")
 """Dtypes of atomic operations."""
 _OUTPUTS = ("y", "z", "m", "n", "s", "t")
@@ -29,10 +35,11 @@ class Blocks(Begun):
 
     def inputs(self) -> None:
         """Draw the inputs, and load a block of each."""
-        shape = self.pick(*_SHAPES)
+        shapes = self.pick(_SHAPES, _SHAPES, _LARGE)
+        shape = self.pick(*shapes)
         for name in ("x", "w")[: self.pick(1, 2)]:
             dtype = self.pick("int32", *INTEGERS, *FLOATS, *FLOATS)
-            other = shape if name == "x" or self.pick(True, False) else self.pick(*_SHAPES)
+            other = shape if name == "x" or self.pick(True, False) else self.pick(*shapes)
             self._buffers.append(self._input(name, dtype, math.prod(other) * math.prod(self.grid) * ITERATIONS))
             self._restart()
             loaded = self.load(name, other)
@@ -67,7 +74,8 @@ class Blocks(Begun):
         index = self.index(one.shape)
         if var is not None:
             index = self.must("add", index, self.beside("mul", var, size))
-        self.add(Store(buffer, index, name, self.mask(index, one.shape) if self.pick(False, False, True) else None))
+        mask = self.mask(index, one.shape) if self.pick(False, False, True) else None
+        self.add(Store(buffer, index, name, mask, self._policy()))
 
     def update(self, name: str) -> None:
         """Draw a change of elements in place: a load, a store to the same ones, and another load."""
@@ -82,7 +90,7 @@ class Blocks(Begun):
             return
         at = index if self.pick(True, True, False) else self.beside("xor", index, 1)  # the neighbour's
         mask = self.mask(at, one.shape) if self.pick(False, False, True) else None
-        if self.add(Store("u", at, after, mask)) and self.pick(True, False):
+        if self.add(Store("u", at, after, mask, self._policy())) and self.pick(True, False):
             self.load("u", one.shape, index)
 
     def _updated(self, one: Value) -> bool:
@@ -190,12 +198,40 @@ class Blocks(Begun):
         at = index or (self.index(shape) if self.in_function else self._apart(self.index(shape), one.size))
         name, other = self.name(), None
         if mask is None and self.pick(False, False, True):
-            mask = self.mask(at, shape)
+            mask = self.mask(self.index(shape) if isinstance(self.value(at), Pointed) else at, shape)
         if mask is not None:
             other = self._other(one.dtype, at)
-        if not self.add(Load(name, buffer, at if index else self._narrow(at), mask, other)):
+        late = mask is not None and self.pick(False, False, True)
+        at = at if index else self._narrow(at)
+        if not isinstance(self.value(at), Pointed) and self.pick(*[False] * 9, True):
+            at = self._by_pointer(buffer, at)
+        if not self.add(Load(name, buffer, at, mask, other, late, self._policy())):
             return None
         return self._loaded(name, keep=keep)
+
+    def pointer(self, buffer: str, index: str, start: str | None = None) -> str:
+        """Add a pointer that has a meaning, and return its name."""
+        name = self.name()
+        added = self.add(Pointer(name, buffer, index, start))
+        assert added
+        return name
+
+    def _by_pointer(self, buffer: str, index: str) -> str:
+        """Return pointers to elements at indices: now and then from others, which may be outside of the buffer."""
+        if self.value(index).dtype not in {"int32", "int64"} or self.pick(False, False, True):
+            return self.pointer(buffer, index)
+        number = self.pick(1, 4, 16, -3, 100)
+        start = self.pointer(buffer, self.must("sub", index, value=number, flag=True))
+        dtype = self.value(index).dtype
+        shape = self.pick((), self.value(index).shape)
+        if self.pick(True, False):
+            return self.pointer(buffer, self.full(None, number, dtype, shape), start)
+        half = self.pointer(buffer, self.full(None, number - 1, dtype, shape), start)
+        return self.pointer(buffer, self.full(None, 1, dtype, shape), half)
+
+    def _policy(self) -> Any:
+        """Draw how an access goes through the caches."""
+        return self.pick(*[""] * 12, *POLICIES)
 
     def _apart(self, index: str, size: int) -> str:
         """Return indices, now and then those of every second, third or fourth element, or counted from the end.
@@ -241,6 +277,12 @@ class Blocks(Begun):
         dtypes = [one for one in ("int8", "uint8", "int16", "uint16", "int64", "uint32") if most <= range_of(one)[1]]
         return self.must("cast", index, dtype=self.pick(dtypes[0], *dtypes))
 
+    def look_up(self, places: str) -> str | None:
+        """Load elements of an input at computed places, and return its name; all of the places are inside."""
+        buffer, most = self.pick(*self.inputs_so_far()), range_of(self.value(places).dtype)[1]
+        inside = self.must("and", places, value=min(most, (1 << buffer.size.bit_length() - 1) - 1), flag=True)
+        return self.load(buffer.name, self.value(places).shape, inside)
+
     def load_one(self, buffer: str) -> str:
         """Load the only element of an input, and return its name."""
         name = self.name()
@@ -257,7 +299,8 @@ class Blocks(Begun):
                 op = "ge" if self.pick(False, False, False, True) else "lt"
                 lines.append(self.beside(op, line, self.integer(0, extent)))
             return self.must("and", *lines)
-        return self.beside(self.pick("lt", "ge", "ne"), index, self.integer(0, max(1, 2 * math.prod(shape) - 1)))
+        most = min(max(1, 2 * math.prod(shape) - 1), range_of(self.value(index).dtype)[1])
+        return self.beside(self.pick("lt", "ge", "ne"), index, self.integer(0, most))
 
     def outputs(self) -> None:
         """Store values, each in an output of its own: first those that nothing uses, since the others show in them."""
@@ -297,7 +340,7 @@ class Blocks(Begun):
 
     def _output(self, buffer: str, name: str, one: Value) -> None:
         size = max(1, one.data.size) * math.prod(self.grid)
-        atomic = one.dtype in ATOMIC and self.pick(False, False, False, True)
+        atomic = one.dtype in (*ATOMIC, "float32", "float64") and self.pick(False, False, False, True)
         if not atomic and self._stored_otherwise(buffer, name, one):
             return
         apart = not atomic and self.pick(*[False] * 7, True)
@@ -310,17 +353,24 @@ class Blocks(Begun):
             if lanes == "meet":  # several in one element
                 index = self.beside("and", index, size // 2)
             signs = ("max", "min") if one.dtype in UNSIGNED else ()
-            kind = self.pick("add", "max", "min", "and", "or", "xor", *signs, *(("xchg", "cas") if lanes != "meet" else ()))
+            kinds = ("add", "max", "min", "and", "or", "xor", *signs, *(("xchg", "cas") if lanes != "meet" else ()))
+            kind = self.pick(*(each for each in kinds if one.dtype in atomic_dtypes(each)))
             compare = self._compared(one) if kind == "cas" else None
             if lanes == "find what was there" and "r" not in (other.name for other in self._buffers):
                 kind = self.pick("add", kind) if compare is None else kind
-                found = Atomic(kind, buffer, self._narrow(index), name, name=self.name(), compare=compare)
+                mask = mask if compare is None else None
+                order = self.pick("", "", "relaxed", "acquire", "release")
+                found = Atomic(kind, buffer, self._narrow(index), name, mask, self.name(), compare, order)
                 self._output_before(found, index)
             else:
                 mask = mask if compare is None else None
-                assert self.add(Atomic(kind, buffer, self._narrow(index), name, mask, compare=compare))
+                atomic = self.add(Atomic(kind, buffer, self._narrow(index), name, mask, compare=compare))
+                if not atomic:  # floats that may be rounded
+                    self._buffers[-1] = replace(self._buffers[-1], zeroed=False)
+                    self._restart()
+                    assert self.add(Store(buffer, self.index(one.shape), name))
         else:
-            assert self.add(Store(buffer, self._narrow(index), name, mask))
+            assert self.add(Store(buffer, self._narrow(index), name, mask, self._policy()))
 
     def _stored_otherwise(self, buffer: str, name: str, one: Value, var: str | None = None, span: int = 1) -> bool:
         """Store a value by other means than indices, now and then, in an output of its own; return whether it was stored.

@@ -22,7 +22,14 @@ class Corners(Chains):
         corners += [*[self._bins] * 3, self._two_dtypes, self._group]
         corners += [self._two_dtypes, self._pairs, self._twice, self._relaid, self._ladder, self._one_number, self._update]
         corners += [self._random, self._random, self._ceiling, self._two_dtypes, self._sign]
+        corners += [*[self._look_up] * 3, self._narrowed, self._narrowed]
         return [*super().kinds(), *corners]
+
+    def _look_up(self) -> None:
+        """Draw a load at places that were loaded or computed."""
+        places = self._blocks.chosen(lambda one: one.dtype in INTEGERS)
+        if places is not None:
+            self._blocks.look_up(places)
 
     def _integers(self, *dtypes: str) -> str | None:
         """Return a block of integers of one of the dtypes, sometimes a cast one."""
@@ -79,6 +86,19 @@ class Corners(Chains):
             return
         small = blocks.op("mul", a, blocks.full(blocks.value(a), blocks.pick(0.5, -0.25, 0.25), shape=()))
         blocks.op("cast", small or a, dtype="bool")
+
+    def _narrowed(self) -> None:
+        """Draw a cast of floats of which some lie between two of a narrower dtype."""
+        blocks = self._blocks
+        a = blocks.chosen(lambda one: one.dtype in INTEGERS)
+        if a is None:
+            return
+        dtype, least = blocks.pick(("float16", 256), ("bfloat16", 32), ("float16", -512), ("bfloat16", -64))
+        small = blocks.op("cast", blocks.beside("and", a, 127), dtype=blocks.pick("float32", "float64"), keep=False)
+        part = small and blocks.op("mul", small, value=blocks.pick(0.125, 0.0625, 0.25), flag=True, keep=False)
+        near = part and blocks.op("add", part, value=float(least), flag=True)
+        if near is not None and (blocks.brain or dtype != "bfloat16"):
+            blocks.op("cast", near, dtype=dtype)
 
     def _square(self) -> None:
         """Draw a gather along an axis of a square."""

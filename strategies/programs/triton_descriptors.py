@@ -106,7 +106,9 @@ class DescribedBlocks(Operands):
         compare = self._compared(one, index) if kind == "cas" else None
         if self.pick(True, False):
             before = self.name()
-            if self.add(Atomic(kind, "u", self._narrow(index), name, name=before, compare=compare)):
+            mask = self.mask(index, one.shape) if kind != "cas" and self.pick(False, False, True) else None
+            order = self.pick("", "", "relaxed", "acquire", "release")
+            if self.add(Atomic(kind, "u", self._narrow(index), name, mask, before, compare, order)):
                 self.pool.append(before)
         else:
             mask = self.mask(index, one.shape) if kind != "cas" and self.pick(True, True, False) else None
@@ -126,7 +128,28 @@ class Descriptors(Corners):
     def kinds(self) -> list[Callable[[], None]]:
         """Return what draws a statement without a body each."""
         described = [self._described] if self._blocks.has_descriptors() else []
-        return [*super().kinds(), *described, *[self._exchange] * 3]
+        return [*super().kinds(), *described, *[self._exchange] * 3, *[self._ranges] * 4]
+
+    def _ranges(self) -> None:
+        """Draw an operation of two ranges, or of what is computed of them, and now and then a load at such places."""
+        blocks = self._blocks
+        like = blocks.chosen(lambda one: len(one.shape) > 0 and 1 < one.data.size <= _LARGEST)
+        if like is None:
+            return
+        shape = blocks.value(like).shape
+        a, b = blocks.counted("int32", shape), blocks.counted("int32", shape)
+        if a is None or b is None:
+            return
+        op = blocks.pick("where", "where", "floordiv", "mod", "minimum", "maximum", "add", "sub", "mul", "and")
+        if op == "where":
+            condition = self._condition(shape) if blocks.pick(True, False) else blocks.counted("bool", shape)
+            made = condition and blocks.op("where", condition, a, b)
+        elif op in {"floordiv", "mod"}:
+            made = blocks.op(op, self._around_0(a), value=blocks.pick(4, 2, 8, 3, -4), flag=True)
+        else:
+            made = blocks.op(op, a, b)
+        if made is not None and blocks.pick(False, False, True):
+            blocks.look_up(made)
 
     def _exchange(self) -> None:
         """Draw an atomic operation that sets elements in place."""

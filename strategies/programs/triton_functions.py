@@ -27,7 +27,7 @@ class Functions(Statements):
 
     def define(self) -> None:
         """Draw up to two functions, each with a first call, which shows that it has a meaning, and more calls."""
-        for _ in range(self._blocks.pick(*[0] * 22, 1, 2, 2)):
+        for _ in range(self._blocks.pick(*[0] * 16, 1, 2, 2)):
             self._function()
         for _ in range(self._blocks.pick(1, 2, 3) if self._functions else 0):
             self._call()

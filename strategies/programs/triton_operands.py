@@ -9,7 +9,7 @@ import numpy as np
 
 from mhc.programs.grammar import INTEGERS, bits_of
 from mhc.programs.triton.grammar import COMPARISONS, FLOATS
-from mhc.programs.triton.values import NUMPY, Described, Value
+from mhc.programs.triton.values import NUMPY, Described, Pointed, Value
 from mhc.strategies.programs.triton_begun import LARGEST
 from mhc.strategies.programs.triton_blocks import Blocks
 
@@ -46,7 +46,7 @@ class Operands(Blocks):
 
     def made(self, dtype: str, shape: tuple[int, ...]) -> str | None:
         """Make a value of a dtype and a shape; None where what was drawn has no meaning."""
-        kinds = [self._counted, self._counted, self._changed, self._changed, self._changed]
+        kinds = [self.counted, self.counted, self._changed, self._changed, self._changed]
         if any(one.dtype == dtype for one in self.inputs_so_far()):
             kinds += [self._anywhere]
         name: str | None = self.pick(*kinds)(dtype, shape)
@@ -58,7 +58,7 @@ class Operands(Blocks):
 
     # --- ranges
 
-    def _counted(self, dtype: str, shape: tuple[int, ...]) -> str | None:
+    def counted(self, dtype: str, shape: tuple[int, ...]) -> str | None:
         """Make a range, or what is computed of one: its lines may be alike, it may begin below 0, or be condensed."""
         if not shape and self.grid != (1,) and self.pick(True, True, False):
             return self._place(dtype)
@@ -151,7 +151,7 @@ class Operands(Blocks):
         return formed and self._in_dtype(formed, dtype)
 
     def _reaches(self, one: Value, shape: tuple[int, ...]) -> bool:
-        if isinstance(one, Described) or one.dtype == "bfloat16" or one.data.size > LARGEST:
+        if isinstance(one, (Described, Pointed)) or one.dtype == "bfloat16" or one.data.size > LARGEST:
             return False
         now = one.shape
         return not now or one.data.size == math.prod(shape) or now in {*_beside(shape)} or shape in {*_beside(now)}
@@ -197,7 +197,7 @@ class Operands(Blocks):
     def _anywhere(self, dtype: str, shape: tuple[int, ...]) -> str | None:
         """Load elements of an input at computed places, of which some may be outside where a mask leaves them out."""
         buffer = self.pick(*(one for one in self.inputs_so_far() if one.dtype == dtype))
-        places = self._changed("int32", shape) if self.pick(True, False) else self._counted("int32", shape)
+        places = self._changed("int32", shape) if self.pick(True, False) else self.counted("int32", shape)
         if places is None:
             return None
         if self.pick(True, False):

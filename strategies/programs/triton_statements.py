@@ -1,13 +1,15 @@
 """Draws statements of a Triton program: operations, loops and branches."""
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from msgspec.structs import replace
 
-from mhc.programs.triton.grammar import FLOATS, Carry, For, If
+from mhc.programs.triton.grammar import COMPARISONS, FLOATS, Buffer, Carry, For, If
 from mhc.programs.triton.values import Value, value
 from mhc.strategies.programs.triton_begun import ITERATIONS
+from mhc.strategies.programs.triton_descriptors import DescribedBlocks
 from mhc.strategies.programs.triton_products import Products
 
 _SHIFTS = (-1, -3, (1 << 31) - 2, 1 << 33, -(1 << 31) - 2)
@@ -19,6 +21,10 @@ _INPUTS = 5
 class Statements(Products):
     """Draws statements into a program."""
 
+    def __init__(self, blocks: DescribedBlocks) -> None:
+        super().__init__(blocks)
+        self._numbers: list[str] = []  # the indices of the loops around
+
     def statement(self, depth: int) -> None:
         """Draw a statement; where it has no one meaning, nothing is added.
 
@@ -27,16 +33,21 @@ class Statements(Products):
         """
         kinds = self.kinds()
         if depth < 2:
-            kinds += [*[lambda: self._loop(depth)] * 3, *[lambda: self._branch(depth)] * 2]
+            share = 4 * depth + 1  # where no loop is around, bodies are made of them anyway
+            kinds += [*[lambda: self._loop(depth)] * 3 * share, *[lambda: self._branch(depth)] * 2 * share]
         if depth == 0:
-            kinds += [self._products]
+            kinds += [self._products] * 2
         self._blocks.pick(*kinds)()
 
     def _carried(self) -> list[str]:
         """Draw what a loop or a branch starts with: values of different names."""
         blocks = self._blocks
-        starts = [blocks.chosen(lambda one: True) for _ in range(blocks.pick(1, 2))]
-        return list(dict.fromkeys(one for one in starts if one is not None))
+        starts = [blocks.chosen(lambda one: True) for _ in range(blocks.pick(1, 2, 1, 2, 3))]
+        found = list(dict.fromkeys(one for one in starts if one is not None))
+        if found and blocks.pick(*[False] * 4, True):  # two that begin alike, or that may be swapped
+            one = blocks.value(found[0])
+            found.append(blocks.chosen(lambda other: _same(other, one)) or found[0])
+        return found
 
     def _loop(self, depth: int) -> None:
         blocks = self._blocks
@@ -49,27 +60,35 @@ class Statements(Products):
         dtype = "int64" if wide else "int32"
         kind = blocks.pick("range", "tl.range", "tl.range", "tl.static_range", "while")
         stages = blocks.pick(0, 2, 3, 4) if kind == "tl.range" else 0
-        bound = None
-        if kind != "tl.static_range" and len(blocks.inputs_so_far()) < _INPUTS and blocks.pick(False, False, True):
-            bound = self._bound(end + shift, dtype)
+        first, bound, by = self._ends(kind, dtype, begin + shift, end + shift, step)
+        if first is not None:
+            begin = int(blocks.value(first).data) - shift
+        if bound is not None:
+            end = int(blocks.value(bound).data) - shift
+        unroll = blocks.pick(0, 0, 0, 2, 3, 4) if kind == "tl.range" else 0
+        flags = self._flags() if kind == "tl.range" else ()
         described = self._descriptor() if blocks.has_descriptors() and blocks.pick(*[False] * 6, True) else None
         var, names = blocks.name(), [blocks.name() for _ in starts]
-        first = value(dtype, np.dtype(dtype).type(begin + shift))
-        kept = blocks.enter({var: first, **dict(zip(names, starts, strict=True))})
+        pointer = self._walked_pointer(end - begin) if not blocks.in_function and blocks.pick(*[False] * 4, True) else None
+        index = value(dtype, np.dtype(dtype).type(begin + shift))
+        kept = blocks.enter({var: index, **dict(zip(names, starts, strict=True))})
         before = set(blocks.pool)
         number = self._number_of(var, shift, dtype)
+        self._numbers.append(number)
+        walked = self._walk_on(pointer) if pointer is not None else ()
         self._in_loop(number)
         if described is not None:
             self._walked(described, number)
         for _ in range(blocks.integer(0, 3)):
             self.statement(depth + 1)
         self._store(depth, before, number, max(begin, *range(begin, end, step), 0) + 1)
-        carried = tuple(self._pass_on(name, start, before) for name, start in zip(names, starts, strict=True))
+        carried = tuple(self._pass_on(name, start, before, names) for name, start in zip(names, starts, strict=True))
+        carried += walked
+        self._numbers.pop()
         body = blocks.leave(kept)
         if not body:
             return
-        begin, end = begin + shift, end + shift
-        loop = For(var, end, body, begin=begin, step=step, carried=carried, kind=kind, stages=stages, bound=bound, wide=wide)
+        loop = For(var, end + shift, body, begin + shift, step, carried, kind, stages, bound, wide, first, by, unroll, flags)
         if blocks.add(loop):
             blocks.pool += names
 
@@ -83,6 +102,22 @@ class Statements(Products):
         if end > 1 and blocks.pick(False, False, False, True):
             return min(end - 1, ITERATIONS - 1), 0, -step
         return begin, end, step
+
+    def _ends(self, kind: str, dtype: str, begin: int, end: int, step: int) -> tuple[str | None, str | None, str | None]:
+        """Return the names of a loop's begin, end and step, where Triton does not know them when it compiles."""
+        blocks = self._blocks
+        found: list[str | None] = [None, None, None]
+        if kind == "tl.static_range":
+            return None, None, None
+        inner = [one for one in self._numbers if dtype == "int32"]
+        if inner and step > 0 and blocks.pick(False, True):  # as the loop around it goes on
+            at, outer = blocks.pick(1, 1, 0), inner[-1]
+            found[at] = outer if at == 0 or blocks.pick(False, True) else blocks.beside("add", outer, blocks.pick(1, 2))
+        for at, (number, share) in enumerate(((begin, 9), (end, 2), (step, 11))):
+            few = len(blocks.inputs_so_far()) < _INPUTS
+            if found[at] is None and few and (at != 2 or step > 0) and blocks.pick(*[False] * share, True):
+                found[at] = self._bound(number, dtype)
+        return found[0], found[1], found[2]
 
     def _bound(self, end: int, dtype: str) -> str | None:
         """Return a number that Triton does not know when it compiles: it is loaded, an argument, or computed of one."""
@@ -102,6 +137,26 @@ class Statements(Products):
             var = blocks.must("sub", var, blocks.full(None, shift, dtype))
         return var if dtype == "int32" else blocks.must("cast", var, dtype="int32")
 
+    def _walked_pointer(self, length: int) -> tuple[Buffer, str] | None:
+        """Return an input, and pointers to a block of it that a loop moves on in every iteration."""
+        blocks = self._blocks
+        one = blocks.pick(*blocks.inputs_so_far())
+        size = one.size // (math.prod(blocks.grid) * ITERATIONS)
+        if size < 1 or size & (size - 1) or not 0 <= length <= ITERATIONS:
+            return None
+        return one, blocks.pointer(one.name, blocks.index((size,)))
+
+    def _walk_on(self, pointer: tuple[Buffer, str]) -> tuple[Carry, ...]:
+        """Load from pointers that a loop carries, move them on, and return how they are carried."""
+        blocks, (one, start) = self._blocks, pointer
+        name = blocks.name()
+        blocks.carry(name, start)
+        size = one.size // (math.prod(blocks.grid) * ITERATIONS)
+        blocks.load(one.name, (size,), name)
+        stride = size * math.prod(blocks.grid)
+        index = blocks.full(None, stride, shape=blocks.pick((), (size,)))
+        return (Carry(name, start, blocks.pointer(one.name, index, name)),)
+
     def _in_loop(self, var: str) -> None:
         """Load a block of an input that is another one in every iteration."""
         blocks = self._blocks
@@ -118,10 +173,20 @@ class Statements(Products):
             if like is not None:
                 blocks.op(blocks.pick("add", "maximum"), loaded, like)
 
-    def _pass_on(self, name: str, start: str, before: set[str]) -> Carry:
-        """Return what is carried on: a value made in the body, or one made of it and of what was carried."""
+    def _pass_on(self, name: str, start: str, before: set[str], names: Sequence[str] = ()) -> Carry:
+        """Return what is carried on: a value made in the body, or one made of it and of what was carried.
+
+        Args:
+            names: all that is carried; now and then one takes the place of another.
+        """
         blocks = self._blocks
         one = blocks.value(start)
+        others = [other for other in names if other != name and _same(blocks.value(other), one)]
+        if others and blocks.pick(False, True):
+            return Carry(name, start, str(blocks.pick(*others)))
+        if blocks.pick(*[False] * 11, True):  # what is known before the loop
+            outside = [other for other in before if _same(blocks.value(other), one)]
+            return Carry(name, start, str(blocks.pick(*sorted(outside)))) if outside else Carry(name, start, start)
         made = [other for other in blocks.pool if other not in before and _same(blocks.value(other), one)]
         if made and blocks.pick(True, False):
             return Carry(name, start, str(blocks.pick(*reversed(made))))
@@ -145,7 +210,7 @@ class Statements(Products):
 
     def _branch(self, depth: int) -> None:
         blocks = self._blocks
-        starts, condition = self._carried(), self._one_condition()
+        starts, condition = self._carried(), self._decided()
         if not starts or condition is None:
             return
         names = [blocks.name() for _ in starts]
@@ -154,14 +219,31 @@ class Statements(Products):
         for _ in range(blocks.integer(1, 2)):
             self.statement(depth + 1)
         self._store(depth, before)
-        carried = tuple(self._pass_on(name, start, before) for name, start in zip(names, starts, strict=True))
+        carried = tuple(self._pass_on(name, start, before, names) for name, start in zip(names, starts, strict=True))
         body = blocks.leave(kept)
         if not body:
             return
         branch = If(condition, body, carried)
         branch = self._or_else(branch, depth) if blocks.pick(False, True) else branch
-        if blocks.add(branch):
-            blocks.pool += names
+        if not blocks.add(branch):
+            return
+        blocks.pool += names
+        if blocks.pick(False, False, True):  # a choice by the same condition
+            blocks.op("where", condition, *blocks.pick((names[0], starts[0]), (starts[0], names[0])))
+
+    def _decided(self) -> str | None:
+        """Return a condition of a branch: of a loop's index now and then, or made of two conditions."""
+        blocks = self._blocks
+        condition = self._one_condition()
+        if self._numbers and blocks.pick(False, True):
+            condition = blocks.op(blocks.pick(*COMPARISONS), self._numbers[-1], value=blocks.pick(0, 1, 2), flag=True)
+        match blocks.pick(*[""] * 5, "not", "two"):
+            case "not" if condition is not None:
+                return blocks.op("invert", condition, keep=False)
+            case "two" if condition is not None:
+                other = self._one_condition()
+                return other and blocks.op(blocks.pick("and", "or", "xor", "ne"), condition, other, keep=False)
+        return condition
 
     def _or_else(self, branch: If, depth: int) -> If:
         """Draw what is done where the condition of a branch does not hold."""

@@ -28,6 +28,7 @@ from mhc.programs.triton.grammar import (
     If,
     Load,
     Op,
+    Pointer,
     Statement,
     Store,
     TritonProgram,
@@ -364,6 +365,31 @@ def test_fewer_programs_for_the_interpreter_compute_in_bfloat16() -> None:
     with_bfloat16 = [one for one in found if "bfloat16" in one.json]
     assert with_bfloat16
     assert sum(map(judged.holds, with_bfloat16)) < len(with_bfloat16) / 5
+
+
+def test_rules_of_passes_find_their_forms(programs: list[TritonProgram]) -> None:
+    """Among others loops carry pointers and swap values, and products are added after they are made."""
+    labels = Counter(label for one in programs for label in features(one))
+    assert min(labels[one] for one in ("statement: pointer", "load: then a choice")) > len(programs) / 20
+    options = Counter(word for label in labels for word in label.split() if label.startswith("loop:"))
+    assert min(options[one] for one in ("unrolled", "flatten", "disable_licm")) > 1
+    found: Counter[str] = Counter()
+    for program in programs:
+        made = made_by(program)
+        for one in walk(program.body):
+            if isinstance(one, For):
+                names = {carry.name for carry in one.carried}
+                found["swapped"] += any(carry.after in names - {carry.name} for carry in one.carried)
+                found["pointer"] += any(isinstance(node, Pointer) and node.start in names for node in one.body)
+                found["from a value"] += one.first is not None
+            if isinstance(one, Op):
+                before = [made.get(name) for name in one.args]
+                found["added product"] += one.op == "add" and "dot" in before
+                found["halves"] += one.op in {"join", "interleave", "xor"} and before == ["split", "split"]
+                found["permuted again"] += one.op == "permute" and "permute" in before
+            if isinstance(one, Atomic):
+                found["masked and found"] += one.name is not None and one.mask is not None
+    assert min(found.values()) > 4, found
 
 
 def made_by(program: TritonProgram) -> dict[str, str]:
