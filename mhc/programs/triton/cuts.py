@@ -1,7 +1,8 @@
 """The big steps of the minimiser of Triton programs: a program that stores an earlier value, or loads it."""
 
 import math
-from collections.abc import Container, Iterator
+from collections import deque
+from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,8 @@ from mhc.programs.triton.grammar import (
 from mhc.programs.triton.values import Pointed, Value
 
 Body = tuple[Statement, ...]
+LONG = 24
+"""Statements of a program, more than which are halved first."""
 
 
 def seen(program: TritonProgram) -> dict[str, Value]:
@@ -67,15 +70,47 @@ def _ran(program: TritonProgram) -> Machine | None:
     return machine
 
 
+def outputs(program: TritonProgram) -> Iterator[TritonProgram]:
+    """Write to one of the outputs alone."""
+    for one in program.outputs:
+        buffers = tuple(other for other in program.buffers if other == one or not other.written or other.updated)
+        names = {other.name for other in buffers}
+        names |= {other.name for other in walk(program.body) if isinstance(other, Descriptor) and other.buffer in names}
+        yield replace(program, buffers=buffers, body=_without_stores(program.body, names))
+
+
+def halves(program: TritonProgram) -> Iterator[TritonProgram]:
+    """Leave out what comes after a statement of a long program, or what comes before it: of one in the middle first."""
+    values = seen(program)
+    for at, node in halving(program.body) if len(program.body) > LONG else ():
+        yield from _cut_at(program, values, at, node)
+        yield from _loaded_at(program, values, at, node)
+
+
 def cut(program: TritonProgram) -> Iterator[TritonProgram]:
     """Store an earlier value in the place of all that comes after it."""
     values = seen(program)
     for at, node in enumerate(program.body):
-        for name in names_set(node):
-            if isinstance(values.get(name), Pointed) or isinstance(node, Function):
-                continue
-            if name in values and name != getattr(node, "var", None):
-                yield from _stored(program, program.body[: at + 1], name, values[name])
+        yield from _cut_at(program, values, at, node)
+
+
+def _cut_at(program: TritonProgram, values: Mapping[str, Value], at: int, node: Statement) -> Iterator[TritonProgram]:
+    for name in names_set(node):
+        if isinstance(values.get(name), Pointed) or isinstance(node, Function):
+            continue
+        if name in values and name != getattr(node, "var", None):
+            yield from _stored(program, program.body[: at + 1], name, values[name])
+
+
+def halving(body: Body) -> Iterator[tuple[int, Statement]]:
+    """Yield the statements with their places: the one in the middle, then those in the middle of either half, and so on."""
+    ranges = deque([(0, len(body))])
+    while ranges:
+        begin, end = ranges.popleft()
+        if begin < end:
+            middle = (begin + end) // 2
+            yield middle, body[middle]
+            ranges += (begin, middle), (middle + 1, end)
 
 
 def _stored(program: TritonProgram, body: Body, name: str, one: Value) -> Iterator[TritonProgram]:
@@ -93,18 +128,18 @@ def _stored(program: TritonProgram, body: Body, name: str, one: Value) -> Iterat
         yield replace(program, buffers=(*inputs, output), body=(*body, *indices, Store("y", index, name)))
 
 
-def _without_stores(body: Body, updated: Container[str]) -> Body:
-    """Return the statements that write nothing but to buffers that are updated."""
+def _without_stores(body: Body, written: Container[str]) -> Body:
+    """Return the statements that write nothing but to some buffers, or by some descriptors."""
     kept: list[Statement] = []
     for one in body:
         if isinstance(one, (For, If, Function)):
-            inner: Any = with_bodies(one, lambda body: _without_stores(body, updated))
+            inner: Any = with_bodies(one, lambda body: _without_stores(body, written))
             if inner.body or isinstance(one, Function) or (isinstance(one, If) and one.results):
                 kept.append(inner)
-        elif isinstance(one, (Store, Atomic)):
-            if one.buffer in updated:
-                kept.append(one)
-        elif not isinstance(one, BlockStore):
+        elif (
+            not isinstance(one, (Store, Atomic, BlockStore))
+            or (one.descriptor if isinstance(one, BlockStore) else one.buffer) in written
+        ):
             kept.append(one)
     return tuple(kept)
 
@@ -112,21 +147,22 @@ def _without_stores(body: Body, updated: Container[str]) -> Body:
 def loaded(program: TritonProgram) -> Iterator[TritonProgram]:
     """Load a value from an input of its own in the place of what computes it."""
     values = seen(program)
-    names = {one.name for one in program.buffers}
-    buffer = next((one for one in "abcdeghk" if one not in names), None)
     for at, node in reversed(list(enumerate(program.body))):
-        if buffer is None or not isinstance(node, (Op, BlockLoad)) or node.name not in values:
-            continue
-        if isinstance(node, Op) and node.op in {"full", "arange"}:
-            continue
-        one = values[node.name]
-        if one.dtype == "bool":
-            continue
-        low, high = _limits(one)
-        indices, index = _indices(fresh(program), one.shape)
-        added = Buffer(buffer, max(1, one.data.size), one.dtype, least=low, most=high)
-        body = (*program.body[:at], *indices, Load(node.name, buffer, index), *program.body[at + 1 :])
-        yield replace(program, buffers=(added, *program.buffers), body=body)
+        yield from _loaded_at(program, values, at, node)
+
+
+def _loaded_at(program: TritonProgram, values: Mapping[str, Value], at: int, node: Statement) -> Iterator[TritonProgram]:
+    if not isinstance(node, (Op, BlockLoad)) or node.name not in values or getattr(node, "op", "") in {"full", "arange"}:
+        return
+    names = {one.name for one in program.buffers}
+    buffer, one = next((name for name in "abcdeghk" if name not in names), None), values[node.name]
+    if buffer is None or one.dtype == "bool":
+        return
+    low, high = _limits(one)
+    indices, index = _indices(fresh(program), one.shape)
+    added = Buffer(buffer, max(1, one.data.size), one.dtype, least=low, most=high)
+    body = (*program.body[:at], *indices, Load(node.name, buffer, index), *program.body[at + 1 :])
+    yield replace(program, buffers=(added, *program.buffers), body=body)
 
 
 def stored_plainly(program: TritonProgram) -> Iterator[TritonProgram]:

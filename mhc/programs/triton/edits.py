@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from mhc.programs.triton.cuts import Body, cut, fresh, loaded, seen, stored_plainly
+from mhc.programs.triton.cuts import Body, cut, fresh, halves, loaded, outputs, seen, stored_plainly
 from mhc.programs.triton.functions import fewer, functions_of, inlined, writers
 from mhc.programs.triton.grammar import (
     Atomic,
@@ -280,7 +280,19 @@ def calls(program: TritonProgram) -> Iterator[TritonProgram]:
     yield from fewer(program, fresh(program))
 
 
-STEPS: tuple[Step, ...] = (settings, cut, calls, statements, loaded, stored_plainly, constants, sizes, values)
+STEPS: tuple[Step, ...] = (
+    settings,
+    outputs,
+    halves,
+    cut,
+    calls,
+    statements,
+    loaded,
+    stored_plainly,
+    constants,
+    sizes,
+    values,
+)
 
 
 def _all_in_int32(program: TritonProgram, dtype: str) -> TritonProgram:
