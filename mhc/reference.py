@@ -12,6 +12,7 @@ from mhc.case import Case
 from mhc.condense import Condensed, condense
 from mhc.dense import dense
 from mhc.dispatch_mode import DispatchMode
+from mhc.implementation import place_of, text_of
 from mhc.inputs import Inputs
 from mhc.operator import STORAGE_DTYPES
 
@@ -54,6 +55,10 @@ ON_HOST = 1 << 20
 Reference and tolerances are hundreds of float64 operations on tensors of that size: about a second on one core at this size,
 and proportional to it. On a GPU each operation costs a launch, and some a wait, at any size.
 """
+
+
+class ReferenceRaised(Exception):
+    """Raised where a declared operator's reference raises an exception, which is no finding of the implementation."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,7 +146,12 @@ def _evaluate(inputs: Inputs) -> Reference:
     # a formula is not differentiated by autograd
     mode = torch.inference_mode if table.function is None else InFloat64
     with mode():
-        results = table.forward(*(wide[name] for name in table.forward_arguments), **case.scalars)
+        try:
+            results = table.forward(*(wide[name] for name in table.forward_arguments), **case.scalars)
+        except Exception as error:
+            if table.function is None:
+                raise
+            raise ReferenceRaised(_how(error, case)) from error
     outputs = dict(zip((spec.name for spec in table.outputs), results, strict=True))
     specs = table.argument_specs
     storage = STORAGE_DTYPES[case.dtype]
@@ -153,6 +163,13 @@ def _evaluate(inputs: Inputs) -> Reference:
             return _gradients(case, {**widen(inputs), **outputs})
 
     return Reference(outputs=outputs, saved=saved, backward=backward)
+
+
+def _how(error: Exception, case: Case) -> str:
+    """Return what a reference raised, where, and for which scalars."""
+    place, scalars = place_of(error), ", ".join(f"{name} = {value}" for name, value in case.scalars.items())
+    raised = f"the reference {case.operator} raises {type(error).__name__}: {text_of(error)}"
+    return raised + (f" ({place})" if place else "") + (f", where {scalars}" if scalars else "")
 
 
 def _gradients(case: Case, arguments: Mapping[str, Tensor | None]) -> dict[str, Tensor | None]:

@@ -29,6 +29,7 @@ from mhc.fuzz.check.level import Level
 from mhc.operator import OPERATORS, Operator, Role
 from mhc.oracles.bound import tolerances
 from mhc.oracles.verdict import Status
+from mhc.reference import ReferenceRaised
 
 F64 = torch.float64
 
@@ -333,3 +334,18 @@ def test_a_forward_returns_its_outputs_in_a_tuple() -> None:
     assert InTuple(lambda x: x)(one) == (one,)
     assert InTuple(lambda x: [x, x])(one) == (one, one)
     assert torch.equal(InTuple(lambda x, *, by: x * by)(one, by=2.0)[0], one * 2)
+
+
+def test_what_a_reference_raises_is_told_with_its_line_and_the_scalars() -> None:
+    @operator(x="[T, D] storage", k=(1, 7))
+    def few_only(x: Tensor, *, k: int) -> Tensor:
+        if k == 7:
+            raise ValueError("k must be at most 6")
+        return x * k
+
+    Implementation(name="mine", operator=few_only, function=few_only)
+    case = default_case(operator="few_only")
+    reference(materialise(case))
+    told = r"the reference few_only raises ValueError: k must be at most 6 \(test_declaration.py, line \d+\), where k = 7"
+    with pytest.raises(ReferenceRaised, match=told):
+        reference(materialise(replace(case, scalars={"k": 7})))
