@@ -127,7 +127,8 @@ def observe(
         autograd: in place of the stages, run forward and backward together, as it says; the implementation is one whose
             backward is autograd's.
         before: other allocations of `inputs` and `saved` by name, on the host. Each stage is called twice with the same
-            tensors: they hold these values in the first call, and are rewritten in place. None for one call.
+            tensors: they hold these values in the first call, and are rewritten in place. A forward that writes into no
+            input is called with them once more, behind the call that counts. None for one call.
         order: in Triton's interpreter, of the programs of each launch (`mhc.triton_interpreter.prepared`).
     """
     case, table = inputs.case, inputs.case.table
@@ -152,7 +153,9 @@ def observe(
                 function = _function(implementation, stage, autograd)
                 if before is not None:
                     memory = {one: where[one].memory[one] for one in names if one in before}
-                    function = partial(_call_again, function, memory, before, {**inputs.storages, **saved})
+                    others_last = stage == STAGES[0] and not table.mutates
+                    values = {**inputs.storages, **saved}
+                    function = partial(_call_between, function, memory, before, values, others_last)
                 results.update(_run(implementation, stage, function, arguments, specs, inputs, stream, record, order))
     except Refused as refusal:
         # only a pinned schedule may be refused this late: compilation may show that it is too large for the device
@@ -379,21 +382,32 @@ def _function(implementation: Implementation, stage: str, autograd: Autograd | N
     return partial(implementation.backward.train, autograd)
 
 
-def _call_again(
+def _call_between(
     function: Callable[..., Any],
     memory: Mapping[str, Tensor],
-    before: Mapping[str, Tensor],
+    others: Mapping[str, Tensor],
     values: Mapping[str, Tensor],
+    others_last: bool,
     *arguments: Tensor | None,
     **keywords: Any,
 ) -> Any:
-    """Return the results of a call with `values` in the arguments' memory, after one with `before` in it."""
-    rewrite(memory, before)
-    try:
-        function(*arguments, **keywords)
-    finally:  # after an exception too: what the memory holds is compared with the inputs
-        rewrite(memory, values)
-    return function(*arguments, **keywords)
+    """Return the results of a call with `values` in the arguments' memory, after one with `others` in it.
+
+    others_last: one with `others` follows too, as that of another layer comes between a forward and its backward.
+    """
+
+    def call_with_others() -> None:
+        rewrite(memory, others)
+        try:
+            function(*arguments, **keywords)
+        finally:  # after an exception too: what the memory holds is compared with the inputs
+            rewrite(memory, values)
+
+    call_with_others()
+    returned = function(*arguments, **keywords)
+    if others_last:
+        call_with_others()
+    return returned
 
 
 def _run(

@@ -3,7 +3,8 @@
 A kernel may keep a program that was compiled for the first shape, or a buffer of an earlier size. If it finds what it keeps
 by too few of the sizes, or not by the dtype or the scalars, the first case of a process is right and the next one wrong.
 Or it keeps something computed from a tensor and finds it by the tensor's address or object, which stay the same when the
-tensor is rewritten in place. One check of one case shows each of these, so that a fresh process reproduces it.
+tensor is rewritten in place. Or its backward reads what the last forward left behind, which may be of other values. One
+check of one case shows each of these, so that a fresh process reproduces it.
 """
 
 import re
@@ -153,7 +154,7 @@ def _plain(case: Case, **others: Any) -> Case:
 
 
 def rewritten(trial: Trial) -> Plan | list[Verdict]:
-    """Plan a run whose tensors had the values of other seeds in a call before."""
+    """Plan a run whose tensors had the values of other seeds in a call before, and between its forward and its backward."""
     case = trial.case
     seeds = {name: replace(one, seed=(one.seed + 1) % 2**64) for name, one in case.tensors.items()}
     inputs = materialise(replace(case, tensors=seeds), trial.inputs.device)

@@ -248,6 +248,21 @@ def test_the_saved_tensors_of_a_backward_are_rewritten_too() -> None:
     assert gate_symptoms(REWRITTEN, MANUAL, CASE) == set()
 
 
+def test_a_backward_that_reads_what_the_last_forward_left_is_found() -> None:
+    last: list[Tensor] = []
+    x = CASE.table.forward_arguments.index("x"), CASE.table.backward_arguments.index("x")
+
+    def forward(outputs: tuple[Tensor, ...], given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        last[:] = [given[x[0]].clone()]
+        return outputs
+
+    def backward(gradients: tuple[Tensor, ...], given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return (gradients[0] * (1 if torch.equal(last[0], given[x[1]]) else 2), *gradients[1:])
+
+    stale = altered(MANUAL, forward=forward, backward=backward)
+    assert gate_symptoms(REWRITTEN, stale, CASE) == {("sequence", "dx", "stale inputs")}
+
+
 def test_a_tensor_may_be_written_where_the_operator_says_so() -> None:
     implementation = Implementation(name="one", operator=written_norm, function=lambda x, w: x.mul_(w))
     case = default_case(operator=str(implementation.operator), dtype="float32", T=3, D=4)
