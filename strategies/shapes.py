@@ -134,8 +134,9 @@ def most_of_an_axis(draw: st.DrawFn, limit: Limit, sizes: Mapping[str, int], axe
 def plain_shapes(draw: st.DrawFn, limit: Limit, tiles: tuple[int, ...] = TILES) -> Mapping[str, int]:
     """Draw the sizes of all symbols of an operator from the ranges of its axes, within a limit.
 
-    The axes are drawn in a random order, so that each is at times the one that is large. In some cases two of them are
-    equal, or one has its most (`FORMS`).
+    The axes are drawn in a random order, so that each is at times the one that is large. In half of the cases those that a
+    tensor has twice, as scores have S, come ahead, and are seldom small: little room is left for them otherwise. In some
+    cases two axes are equal, or one has its most (`FORMS`).
     """
     axes = draw(present_axes(limit.table))
     sizes = {axis.name: axis.least for axis in axes}
@@ -147,11 +148,15 @@ def plain_shapes(draw: st.DrawFn, limit: Limit, tiles: tuple[int, ...] = TILES) 
     elif form == "most":
         first = draw(most_of_an_axis(limit, sizes, axes))
     sizes |= first
-    for axis in draw(st.permutations([axis for axis in axes if axis.name not in first])):
+    order = draw(st.permutations([axis for axis in axes if axis.name not in first]))
+    twice = {name for made in limit.table.intermediates() for name in made if made.count(name) > 1}
+    favoured = bool(twice) and draw(choice(_ALL))
+    ahead = [axis for axis in order if favoured and axis.name in twice]
+    for axis in (*ahead, *(axis for axis in order if axis not in ahead)):
         most = limit.most(sizes, axis)
         inside = [
             size
-            for size in (*FEW, *usual)
+            for size in (*(() if axis in ahead else FEW), *usual)
             if axis.least <= size <= most and limit.table.problem({**sizes, axis.name: size}) is None
         ]
         empty = [0] if axis.least == 0 else []
