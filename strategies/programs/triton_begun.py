@@ -8,9 +8,9 @@ import numpy as np
 from hypothesis import strategies as st
 
 from mhc.programs.arithmetic import Invalid
-from mhc.programs.triton.evaluate import STEPS, Machine, inputs_of
+from mhc.programs.triton.evaluate import STEPS, Machine, before
 from mhc.programs.triton.grammar import Buffer, Op, Statement, TritonProgram
-from mhc.programs.triton.values import Value, require
+from mhc.programs.triton.values import Array, Value, require
 from mhc.strategies.programs.indices import Draw, integers
 
 LARGEST = 1024
@@ -34,6 +34,7 @@ class Begun:
         )
         self._seed: int = draw(st.integers(0, 999))
         self._buffers: list[Buffer] = []
+        self._before: dict[Buffer, Array] = {}  # what they hold at first
         self._given = self.pick(False, False, True)  # whether constants are arguments of the kernel, half of them
         self._names = 0
         self.body: list[Statement] = []
@@ -190,12 +191,14 @@ class Begun:
 
     def _restart(self) -> None:
         """Take up a new buffer: run what there is again."""
-        program = TritonProgram(buffers=tuple(self._buffers), body=(), grid=self.grid, seed=self._seed)
-        before = self._machine
-        self._machine = Machine(program.buffers, self.grid, inputs_of(program))
-        self._machine.blocks[:] = before.blocks
-        self._machine.functions, self._machine.constants = before.functions, before.constants
-        self._machine.go_on(before.updated())
+        for number, one in enumerate(self._buffers):
+            if one not in self._before:
+                self._before[one] = before(one, self._seed, number)
+        machine = self._machine
+        self._machine = Machine(self._buffers, self.grid, {one.name: self._before[one] for one in self._buffers})
+        self._machine.blocks[:] = machine.blocks
+        self._machine.functions, self._machine.constants = machine.functions, machine.constants
+        self._machine.go_on(machine.updated())
 
     def is_long(self) -> bool:
         """Return whether there is room for no more than what is needed to store values."""

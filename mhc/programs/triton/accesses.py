@@ -95,7 +95,8 @@ class Accesses:
     def _own(self, buffer: Buffer, places: Array, mask: Array, block: int) -> None:
         """Let a block have elements, which no other one has."""
         owners, at = self._owners[buffer.name], places[mask].reshape(-1)
-        require(np.isin(owners[at], (-1, block)).all(), f"two blocks with one element of {buffer.name}")
+        before = owners[at]
+        require(((before == -1) | (before == block)).all(), f"two blocks with one element of {buffer.name}")
         owners[at] = block
 
     def _load(self, node: Load, env: Env, block: int) -> Value:

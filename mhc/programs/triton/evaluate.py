@@ -47,10 +47,15 @@ _ITERATIONS = 64
 
 def inputs_of(program: TritonProgram) -> dict[str, Array]:
     """Return the elements of the buffers before the program runs, by name: inputs by the seed, outputs poisoned."""
-    return {one.name: _before(one, [program.seed, number]) for number, one in enumerate(program.buffers)}
+    return {one.name: before(one, program.seed, number) for number, one in enumerate(program.buffers)}
 
 
-def _before(one: Buffer, seed: Sequence[int]) -> Array:
+def before(one: Buffer, program_seed: int, number: int) -> Array:
+    """Return the elements of a buffer before a program runs.
+
+    Args:
+        number: how many buffers come before it.
+    """
     if one.zeroed:
         return np.zeros(one.size, dtype=MEMORY[one.dtype])
     if one.written and not one.updated:
@@ -59,7 +64,9 @@ def _before(one: Buffer, seed: Sequence[int]) -> Array:
     drawn = np.dtype(np.uint64 if one.dtype == "uint64" and one.most >= 2**63 else np.int64)
     limits = np.iinfo(drawn)
     require(limits.min <= one.least and one.most <= limits.max, f"{one.name}: numbers that no {drawn} holds")
-    whole = np.random.default_rng(seed).integers(one.least, one.most, size=one.size, endpoint=True, dtype=drawn)
+    whole = np.random.default_rng([program_seed, number]).integers(
+        one.least, one.most, size=one.size, endpoint=True, dtype=drawn
+    )
     return (whole / 2 if one.dtype in FLOATS else whole).astype(MEMORY[one.dtype])
 
 
