@@ -77,33 +77,6 @@ class Blocks(Begun):
         mask = self.mask(index, one.shape) if self.pick(False, False, True) else None
         self.add(Store(buffer, index, name, mask, self._policy()))
 
-    def update(self, name: str) -> None:
-        """Draw a change of elements in place: a load, a store to the same ones, and another load."""
-        one = self.value(name)
-        if not self._updated(one):
-            return
-        index = self.index(one.shape)
-        before = self.load("u", one.shape, index)
-        ops = ("maximum", "minimum", "add") if one.dtype in FLOATS else ("add", "xor", "sub", "maximum")
-        after = None if before is None else self.op(self.pick(*ops), before, name)
-        if after is None:
-            return
-        at = index if self.pick(True, True, False) else self.beside("xor", index, 1)  # the neighbour's
-        mask = self.mask(at, one.shape) if self.pick(False, False, True) else None
-        if self.add(Store("u", at, after, mask, self._policy())) and self.pick(True, False):
-            self.load("u", one.shape, index)
-
-    def _updated(self, one: Value) -> bool:
-        """Return whether a block of this dtype and shape can be changed in place; add the buffer if there is none."""
-        size = max(1, one.data.size) * math.prod(self.grid)
-        held = next((buffer for buffer in self._buffers if buffer.updated), None)
-        if one.dtype == "bool" or (held is not None and (held.dtype, held.size) != (one.dtype, size)):
-            return False
-        if held is None:
-            self._buffers.append(replace(self._input("u", one.dtype, size), written=True, updated=True))
-            self._restart()
-        return True
-
     def _compared(self, one: Value, index: str | None = None) -> str:
         """Return what elements are compared with before they are set: often what some of them are.
 

@@ -20,9 +20,17 @@ class Corners(Chains):
         corners = [self._sign, self._sign, self._sum_of_small, self._sum_of_small, self._truth, self._square]
         corners += [self._two_dtypes, self._two_dtypes, self._group, self._most, *[self._two_ranks] * 3]
         corners += [*[self._bins] * 3, self._two_dtypes, self._group]
-        corners += [self._two_dtypes, self._pairs, self._twice, self._relaid, self._ladder, self._one_number, self._update]
+        corners += [
+            self._two_dtypes,
+            self._pairs,
+            self._twice,
+            self._relaid,
+            self._ladder,
+            self._one_number,
+            *[self._update] * 3,
+        ]
         corners += [self._random, self._random, self._ceiling, self._two_dtypes, self._sign]
-        corners += [*[self._look_up] * 3, self._narrowed, self._narrowed]
+        corners += [*[self._look_up] * 3, self._narrowed, self._narrowed, *[self._update] * 3]
         return [*super().kinds(), *corners]
 
     def _look_up(self) -> None:
@@ -272,9 +280,11 @@ class Corners(Chains):
 
     def _update(self) -> None:
         """Draw a change of elements in place."""
-        a = self._blocks.chosen(lambda one: one.dtype != "bool")
-        if a is not None:
-            self._blocks.update(a)
+        blocks = self._blocks
+        var = self._numbers[-1] if self._numbers else None
+        a = var if var is not None and blocks.pick(False, False, True) else blocks.chosen(blocks.may_update)
+        if a is not None and blocks.may_update(blocks.value(a)):
+            blocks.update(a, var)
 
     def _most(self) -> None:
         """Draw the largest elements of a block that has four times as many or more."""

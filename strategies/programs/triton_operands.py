@@ -11,12 +11,12 @@ from mhc.programs.grammar import INTEGERS, bits_of
 from mhc.programs.triton.grammar import COMPARISONS, FLOATS
 from mhc.programs.triton.values import NUMPY, Described, Pointed, Value
 from mhc.strategies.programs.triton_begun import LARGEST
-from mhc.strategies.programs.triton_blocks import Blocks
+from mhc.strategies.programs.triton_updates import UpdatedBlocks
 
 _DTYPES = ("int32", "int32", "bool", "bool", *INTEGERS, "float32", "float16", "float64")
 
 
-class Operands(Blocks):
+class Operands(UpdatedBlocks):
     """A program that is being drawn, in which any value can be what an operation needs."""
 
     def chosen(self, holds: Callable[[Value], bool]) -> str | None:

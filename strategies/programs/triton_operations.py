@@ -8,7 +8,7 @@ from mhc.programs.known import is_before
 from mhc.programs.triton.grammar import BINARY, COMPARISONS, FLOATS
 from mhc.programs.triton.values import Value
 from mhc.strategies.programs.triton_begun import fit
-from mhc.strategies.programs.triton_blocks import Blocks
+from mhc.strategies.programs.triton_updates import UpdatedBlocks
 
 _ANY = (*INTEGERS, *FLOATS)
 _BITS = ("and", "or", "xor")
@@ -18,13 +18,14 @@ _IN_ANY_ORDER = ("add", "mul", "and", "or", "xor", "min", "max")
 class Operations:
     """Draws operations into a program."""
 
-    def __init__(self, blocks: Blocks) -> None:
+    def __init__(self, blocks: UpdatedBlocks) -> None:
         self._blocks = blocks
+        self._numbers: list[str] = []  # the indices of the loops around
 
     def kinds(self) -> list[Callable[[], None]]:
         """Return what draws a statement without a body each; where it has no one meaning, it adds nothing."""
         kinds = [self._binary, self._unary, self._select, self._shape, self._reduction, self._scan, self._order, self._cast]
-        kinds += [*kinds, *kinds, *[self._binary] * 7, self._shape, self._reduction, self._shape]
+        kinds += [*kinds, *kinds, *[self._binary] * 4, self._shape, self._reduction, self._shape]
         return kinds if self._blocks.grid == (1,) else [*kinds, self._place]
 
     def _like(self, one: Value, *, broadcast: bool = True) -> str:

@@ -33,7 +33,7 @@ def _programs(draw: Draw, release: str, *, interpreted: bool) -> TritonProgram:
     blocks.inputs()
     statements = Functions(blocks)
     statements.define()
-    for _ in range(blocks.pick(1, 3, 6, 9, 12, 16, 20, 28)):
+    for _ in range(blocks.pick(1, 3, 6, 9, 12, 14, 17, 21)):
         if not blocks.is_long():
             statements.statement(depth=0)
     blocks.outputs()

@@ -9,7 +9,6 @@ from msgspec.structs import replace
 from mhc.programs.triton.grammar import COMPARISONS, FLOATS, Buffer, Carry, For, If
 from mhc.programs.triton.values import Value, value
 from mhc.strategies.programs.triton_begun import ITERATIONS
-from mhc.strategies.programs.triton_descriptors import DescribedBlocks
 from mhc.strategies.programs.triton_products import Products
 
 _SHIFTS = (-1, -3, (1 << 31) - 2, 1 << 33, -(1 << 31) - 2)
@@ -20,10 +19,6 @@ _INPUTS = 5
 
 class Statements(Products):
     """Draws statements into a program."""
-
-    def __init__(self, blocks: DescribedBlocks) -> None:
-        super().__init__(blocks)
-        self._numbers: list[str] = []  # the indices of the loops around
 
     def statement(self, depth: int) -> None:
         """Draw a statement; where it has no one meaning, nothing is added.
@@ -76,10 +71,10 @@ class Statements(Products):
         number = self._number_of(var, shift, dtype)
         self._numbers.append(number)
         walked = self._walk_on(pointer) if pointer is not None else ()
-        self._in_loop(number)
+        self._access_in_loop(number, depth)
         if described is not None:
             self._walked(described, number)
-        for _ in range(blocks.integer(0, 3)):
+        for _ in range(blocks.pick(0, 1, 2, 1)):
             self.statement(depth + 1)
         self._store(depth, before, number, max(begin, *range(begin, end, step), 0) + 1)
         carried = tuple(self._pass_on(name, start, before, names) for name, start in zip(names, starts, strict=True))
@@ -157,21 +152,38 @@ class Statements(Products):
         index = blocks.full(None, stride, shape=blocks.pick((), (size,)))
         return (Carry(name, start, blocks.pointer(one.name, index, name)),)
 
-    def _in_loop(self, var: str) -> None:
-        """Load a block of an input that is another one in every iteration."""
+    def _access_in_loop(self, var: str, depth: int) -> None:
+        """Load another block of an input in every iteration, or change elements in place; or both, for a running total."""
+        blocks = self._blocks
+        match blocks.pick(*["load", "change", "both"] * 2, "branch"):
+            case "load":
+                self._in_loop(var)
+            case "change":
+                self._update()
+            case "branch":
+                self._branch(depth + 1)
+            case "both":
+                loaded = self._in_loop(var)
+                if loaded is not None and blocks.may_update(blocks.value(loaded)):
+                    blocks.update(loaded, var)
+
+    def _in_loop(self, var: str) -> str | None:
+        """Load a block of an input that is another one in every iteration, often without the same lanes; return its name."""
         blocks = self._blocks
         one = blocks.pick(*blocks.inputs_so_far())
         size = one.size // (math.prod(blocks.grid) * ITERATIONS)
         shape = self._factors(size) if size > 1 and blocks.pick(False, True) else (max(size, 1),)
         if one.size < ITERATIONS or size & (size - 1):
-            return
+            return None
         index = blocks.index(shape)
         stride = blocks.beside("mul", var, size * math.prod(blocks.grid))
-        loaded = blocks.load(one.name, shape, blocks.must("add", index, stride))
+        mask = blocks.mask(index, shape) if blocks.pick(False, True) else None
+        loaded = blocks.load(one.name, shape, blocks.must("add", index, stride), mask)
         if loaded is not None and blocks.pick(True, False):  # a second use
             like = blocks.chosen(lambda other: other.dtype == one.dtype and other.shape == shape)
             if like is not None:
                 blocks.op(blocks.pick("add", "maximum"), loaded, like)
+        return loaded
 
     def _pass_on(self, name: str, start: str, before: set[str], names: Sequence[str] = ()) -> Carry:
         """Return what is carried on: a value made in the body, or one made of it and of what was carried.
@@ -216,6 +228,8 @@ class Statements(Products):
         names = [blocks.name() for _ in starts]
         kept = blocks.enter(dict(zip(names, starts, strict=True)))
         before = set(blocks.pool)
+        if self._numbers and blocks.pick(False, True, True):
+            self._update()
         for _ in range(blocks.integer(1, 2)):
             self.statement(depth + 1)
         self._store(depth, before)

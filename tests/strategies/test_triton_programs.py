@@ -3,7 +3,7 @@
 import functools
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any
 
 import hypothesis
@@ -89,6 +89,48 @@ def test_loops_end_before_their_end_run_backwards_or_not_at_all(programs: list[T
 def test_pairs_elements_in_place_and_loops_far_from_0_are_drawn(programs: list[TritonProgram]) -> None:
     labels = Counter(label for one in programs for label in features(one))
     assert min(labels[one] for one in ("operation: of pairs", "buffer: updated", "loop: int64")) > 4
+    changes = Counter(change for one in programs for change in changes_in_place(one))
+    found = [
+        changes[one] for one in ("loop", "branch of a loop", "another place", "masked store", "same mask", "other mask")
+    ]
+    assert min(found) > len(programs) / 40, changes
+
+
+def changes_in_place(program: TritonProgram) -> set[str]:
+    """Return where a program stores elements that it loads, and how it loads again what it stored under a mask."""
+    held, found = {one.name for one in program.buffers if one.updated}, set()
+
+    def accesses(body: tuple[Statement, ...]) -> list[Load | Store]:
+        return [one for one in walk(body) if isinstance(one, (Load, Store)) and one.buffer in held]
+
+    for loop in (one for one in walk(program.body) if isinstance(one, For)):
+        loaded, stored = ({one.index for one in accesses(loop.body) if isinstance(one, kind)} for kind in (Load, Store))
+        found |= {"loop"} if loaded & stored else set()
+        found |= {"another place"} if loaded and stored and loaded ^ stored else set()
+        found |= {"branch of a loop" for one in walk(loop.body) if isinstance(one, If) and accesses(one.body)}
+    for one, after in pairwise(accesses(program.body)):
+        if isinstance(one, Store) and isinstance(after, Load) and one.index == after.index and one.mask is not None:
+            found.add("masked store" if after.mask is None else "same mask" if after.mask == one.mask else "other mask")
+    return found
+
+
+def test_a_load_that_is_moved_out_of_a_loop_with_its_store_is_seen(
+    programs: list[TritonProgram], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    having = [one for one in programs if "loop" in changes_in_place(one)]
+    rights = [right(one) for one in having]
+    load, first = Machine._load, dict[tuple[int, str, bytes], Value]()
+
+    def moved(self: Machine, node: Load, env: Any, block: int) -> Value:
+        result = load(self, node, env, block)
+        return first.setdefault((block, node.name, env[node.index].data.tobytes()), result)
+
+    monkeypatch.setattr(Machine, "_load", moved)
+    wrong = 0
+    for one, given in zip(having, rights, strict=True):
+        first.clear()
+        wrong += _gives_else(one, given)
+    assert wrong > len(having) / 5
 
 
 def test_arguments_while_loops_else_and_three_axes_are_drawn(programs: list[TritonProgram]) -> None:
