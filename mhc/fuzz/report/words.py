@@ -111,8 +111,8 @@ def plural(n: int, noun: str, several: str | None = None) -> str:
 
 
 def details(case: DrawnCase) -> str:
-    """Return on one line what of a case its id does not tell: each tensor that is not all zero or has a layout, pinned
-    schedules, and the scalars, in the words of docs/cases.md; "" where there is nothing.
+    """Return on one line what of a case its id does not tell: each tensor that is not all zero, has a layout or need not be
+    there, pinned schedules, and the scalars, in the words of docs/cases.md; "" where there is nothing.
     """
     if not isinstance(case, Case):
         return ""
@@ -127,7 +127,7 @@ def details(case: DrawnCase) -> str:
 def _tensor(case: Case, spec: TensorSpec, dtype: torch.dtype) -> list[str]:
     """Return what of a tensor is not as in the simplest one; of a few integers or booleans with their values."""
     recipe = case.tensors[spec.name]
-    words = _recipe(recipe, dtype)
+    words = _recipe(recipe, dtype) or (["zero"] if spec.optional else [])
     if spec.floating or recipe.kind == "zero" or not 0 < math.prod(spec.shape(case.sizes)) <= _VALUES:
         return words
     values = values_of(recipe, spec, case.sizes, dtype).long().tolist()
