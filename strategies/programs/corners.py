@@ -50,7 +50,7 @@ class Corners(Expressions):
     def condition(self, depth: int) -> Expr:
         """Draw an expression of dtype bool."""
         if self.integer(0, 2):
-            found = self.pick(self._apart, self._tied, self.bounded)()
+            found = self.pick(self._apart, self._tied, self.bounded, self._multiple)()
             return found if found is not None else super().condition(depth)
         return super().condition(depth)
 
@@ -257,6 +257,26 @@ class Corners(Expressions):
             b = self._made("+", b, self._number(a.low, "int32"), "int32")
         sides = (a, b) if self.pick(True, True, False) else (b, a)
         return Binary(self.pick("<", "<=", ">", ">=", "<"), *(one.node for one in sides))
+
+    def _multiple(self) -> Expr | None:
+        """Draw a comparison of a multiple of a small value with a number around its values, which is mostly no multiple."""
+        dtype = self.pick("int32", "int32", *(one for one in self._scope.dtypes if one in grammar.INTEGERS))
+        names = [(name, ends) for name, ends in self._scope.variables.items() if dtype == "int32"]
+        if names and self.pick(True, False):
+            name, ends = self.pick(*reversed(names))
+            a = Drawn(Var(name), *ends)
+        else:
+            a = self._within(self._read(dtype), 9, dtype)
+        if isinstance(a.node, Const) or not a.within(-100, 100):
+            return None
+        by = self.pick(3, 2, 5, 4, 7, *((-2, -3, -1) if dtype in grammar.SIGNED else ()))
+        scaled = self._made("*", a, self._number(by, dtype), dtype)
+        value = self.integer(a.low, min(a.high, a.low + 20)) * by + self.pick(1, -1, 0, by - 1)
+        if scaled.node == a.node or not range_of(dtype)[0] <= value <= range_of(dtype)[1]:
+            return None
+        number = self._number(value, dtype)
+        sides = self.pick((scaled, number), (scaled, number), (number, scaled))
+        return Binary(self.pick("<", "<=", ">", ">=", "=="), *(one.node for one in sides))
 
     def _apart(self) -> Expr | None:
         """Draw a comparison of two integers that are far apart, of a sum that wraps around, or of two dtypes in int64."""

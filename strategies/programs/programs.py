@@ -188,6 +188,10 @@ class _Builder(Reworked):
             self._scope.buffers[output.name] = (output, drawn.low, drawn.high)
             self._scope.fractions[output.name] = drawn.fraction
             return [statement, *self._reworked(output)]
+        if self._threads == 1 and prefix and self._pick(False, False, True):
+            self._deepest = self._pick(1, 2)
+            statement, _ = self._nest(output, prefix, plain=True)
+            return [statement, *self._dependent(output, prefix)]
         statement, drawn = self._nest(output, prefix, plain=self._pick(True, False))
         statements = [statement]
         if self._threads == 1 and self._pick(

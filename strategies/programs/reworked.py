@@ -7,8 +7,9 @@ from msgspec.structs import replace
 
 from mhc.programs import grammar
 from mhc.programs.grammar import Assign, Buffer, Expr, If, Statement, Store, Var
+from mhc.strategies.programs.carried import Carried
 from mhc.strategies.programs.indices import Drawn
-from mhc.strategies.programs.statements import PLAINLY, SMALL, Statements
+from mhc.strategies.programs.statements import PLAINLY, SMALL
 
 _REWORKED = (
     ("set", "branch", "get"),
@@ -31,9 +32,10 @@ _REWORKED = (
     ("while", "get"),
 )
 """Statements that set and read elements of one buffer, one after the other."""
+_DEPENDENT = ("dependent",)
 
 
-class Reworked(Statements):
+class Reworked(Carried):
     """Draws them among the others."""
 
     def _again(self, output: Buffer, prefix: tuple[Expr, ...]) -> Statement:
@@ -66,8 +68,13 @@ class Reworked(Statements):
             self._scope.buffers[name] = (buffer, low, high)
         self._marks = tuple(self._expressions.integer(low, min(high, low + SMALL)) for _ in range(2))
         statements: list[Statement] = []
-        for how in (*self._pick(*_REWORKED), *self._pick((), *_REWORKED)):
-            if how == "while" and self._has_scalars:
+        dependent = [_DEPENDENT] * len(_REWORKED) * buffer.written  # of what is not an output the most is not seen
+        first, second = self._pick(*_REWORKED), self._pick((), *dependent, *_REWORKED)
+        first = () if second == _DEPENDENT and self._pick(False, True) else first
+        for how in (*first, *second):
+            if how == "dependent":
+                statements += self._dependent(buffer)
+            elif how == "while" and self._has_scalars:
                 statements += self._turned(buffer, focus)
             else:
                 statements.append(self._rework(buffer, focus, "loop" if how == "while" else how))

@@ -290,6 +290,34 @@ def test_operands_are_of_every_kind() -> None:
         assert sum(map(shape, found)) >= least, shape.__name__
 
 
+def carries(one: object) -> bool:
+    """Return whether a loop begins with a load, and then stores to the same buffer at another place."""
+    if not isinstance(one, For) or not isinstance(one.body[0], (grammar.Assign, Store)):
+        return False
+    loaded = one.body[0].value
+    stores = [below for below in one.body[1:] if isinstance(below, Store)]
+    return isinstance(loaded, Load) and any(s.buffer == loaded.buffer and s.at != loaded.at for s in stores)
+
+
+def retests(one: object) -> bool:
+    """Return whether a branch sets the element that its condition compares, and then tests it again."""
+    if not isinstance(one, grammar.If) or not isinstance(one.condition, Binary) or len(one.then) < 2:
+        return False
+    tested, (first, *rest) = one.condition.a, one.then
+    sets = isinstance(first, Store) and isinstance(tested, Load) and (first.buffer, first.at) == (tested.buffer, tested.at)
+    return sets and any(tested in walk(below) for below in rest)
+
+
+def product_compared(one: object) -> bool:
+    return isinstance(one, Binary) and one.op in grammar.COMPARISONS and times(one.a) and isinstance(one.b, Const)
+
+
+def test_iterations_and_branches_depend_on_what_is_stored_before() -> None:
+    found = [node for program in drawn(400, CPU_BEFORE_VECTORS) for node in walk(program)]
+    for shape, least in ((carries, 8), (retests, 6), (product_compared, 20)):
+        assert sum(map(shape, found)) >= least, shape.__name__
+
+
 def begins_below_0(one: object) -> bool:
     return isinstance(one, For) and one.begin < 0 and one.extent % 2 == 1
 
