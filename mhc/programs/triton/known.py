@@ -66,6 +66,21 @@ def _takes(op: str, dtypes: tuple[str, ...]) -> Callable[[TritonProgram], bool]:
     return takes
 
 
+def _takes_over_an_equal(program: TritonProgram) -> bool:
+    """Return whether a loop passes a carried value on to another that begins as the same."""
+    loops = [one for one in walk(program.body) if isinstance(one, For) and one.kind != "tl.static_range"]
+    values = seen(program) if any(len(one.carried) > 1 for one in loops) else {}
+    for loop in loops:
+        starts = {one.name: values.get(one.start) for one in loop.carried}
+        for one in loop.carried:
+            own, other = starts[one.name], starts.get(one.after)
+            if one.after != one.name and isinstance(own, Value) and isinstance(other, Value):
+                alike = (own.dtype, own.shape) == (other.dtype, other.shape)
+                if alike and np.array_equal(own.data, other.data, equal_nan=own.dtype in FLOATS):
+                    return True
+    return False
+
+
 def _sums_too_much(node: Op, operand: Value) -> bool:
     """Return whether a sum of all elements of integers may leave their dtype."""
     if operand.dtype not in INTEGERS or bits_of(operand.dtype) == 64:
@@ -410,6 +425,15 @@ KNOWN: tuple[Known, ...] = (
                 carried=(Carry("v2", "v1", "v5"),),
                 wide=True,
             ),
+        ),
+    ),
+    Known(
+        issue=f"{UNSENT}/triton_equal_carries",
+        kinds=("cuda",),
+        holds=_takes_over_an_equal,
+        example=_example(
+            "int32",
+            For("v4", 4, (Op("v5", "neg", ("v1",)),), carried=(Carry("v2", "v1", "v6"), Carry("v6", "v1", "v5"))),
         ),
     ),
     Known(
