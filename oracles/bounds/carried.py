@@ -143,16 +143,13 @@ def _refused(error: Exception, func: Any, args: Sequence[Any], kwargs: Mapping[s
     Raises:
         UnreadableReference: it gives nothing of which something could be promised.
     """
-    if not isinstance(error, NoRule):
-        if isinstance(error, RuntimeError) and not any(isinstance(_unwrap(one), Complex) for one in args):
-            raise error
-        if _chosen(args) or _decided(args):
-            return _in_doubt(func, args, kwargs)
-        missing = f"its rule does not take these arguments: {type(error).__name__}: {error}"
-        raise UnreadableReference(f"{unreadable(func)} ({missing})") from error
-    if _chosen(args):
+    if isinstance(error, RuntimeError) and not any(isinstance(_unwrap(one), Complex) for one in args):
+        raise error
+    unruled = isinstance(error, NoRule)
+    if _chosen(args) or (not unruled and _decided(args)):
         return _in_doubt(func, args, kwargs)
-    raise UnreadableReference(f"{unreadable(func)} ({error})") from None
+    why = f"{error}" if unruled else f"its rule does not take these arguments: {type(error).__name__}: {error}"
+    raise UnreadableReference(f"{unreadable(func)} ({why})") from None if unruled else error
 
 
 def _chosen(args: Sequence[Any]) -> bool:

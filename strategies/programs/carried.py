@@ -202,13 +202,9 @@ class Carried(Statements):
 
     def _around(self, loop: For, body: tuple[Statement, ...], buffer: Buffer) -> Statement:
         """Return a loop with a body, which may be left early; now and then its number of iterations is computed."""
-        body = self._leaving(body) if self._pick(False, False, True) else body
-        self._scope.variables.pop(loop.var)
-        return (
-            self._counted(replace(loop, body=body), buffer)
-            if not self._expressions.integer(0, 5)
-            else replace(loop, body=body)
-        )
+        whole = replace(loop, body=self._leaving(body) if self._pick(False, False, True) else body)
+        del self._scope.variables[loop.var]
+        return whole if self._expressions.integer(0, 5) else self._counted(whole, buffer)
 
     def _fixed(self, buffer: Buffer, prefix: Place) -> Place:
         """Draw an element: constant indices, behind those of a block."""

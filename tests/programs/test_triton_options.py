@@ -1,7 +1,5 @@
 """Pointers, options of loads and loops, and what atomic operations find: their text, their meaning, and Triton's."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 from msgspec.structs import replace
@@ -9,14 +7,14 @@ from msgspec.structs import replace
 from mhc.oracles.verdict import Status
 from mhc.programs.arithmetic import Invalid
 from mhc.programs.minimise import search
-from mhc.programs.targets import TARGETS
 from mhc.programs.triton.cuts import rounds
 from mhc.programs.triton.evaluate import evaluate
 from mhc.programs.triton.grammar import Atomic, Buffer, Carry, For, Load, Op, Pointer, Statement, Store, TritonProgram, walk
 from mhc.programs.triton.text import render
 from mhc.programs.triton.values import rounded
 from mhc.programs.triton.words import signature
-from tests.programs.test_triton_targets import INTERPRETER, Judge, judging, program
+from tests.programs.conftest import Judge
+from tests.programs.test_triton_targets import program
 
 WALK = TritonProgram(
     buffers=(Buffer("x", 16, least=-9, most=9), Buffer("y", 4, written=True)),
@@ -87,16 +85,6 @@ PAIRS = program(
     Op("v9", "add", ("v1", "v7")),
 )
 ALL = (WALK, SWAP, LATE, FOUND, PAIRS)
-
-
-@pytest.fixture(scope="module")
-def interpreted() -> Iterator[Judge]:
-    yield from judging(INTERPRETER)
-
-
-@pytest.fixture(scope="module")
-def compiled() -> Iterator[Judge]:
-    yield from judging(TARGETS["triton-for-sm_90"])
 
 
 @pytest.mark.parametrize("one", ALL, ids=lambda one: one.id)

@@ -1,6 +1,6 @@
 """Triton's interpreter and its compiler: programs that they get right, bugs that they have, and those that are reported."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -12,10 +12,9 @@ import pytest
 from msgspec.structs import replace
 
 from mhc.fuzz.check.program_check import check, run
-from mhc.fuzz.worker.client import WorkerClient
 from mhc.fuzz.worker.program_session import Programs
 from mhc.fuzz.worker.protocol import Checked, Message, Round
-from mhc.oracles.verdict import Status, Verdict
+from mhc.oracles.verdict import Status
 from mhc.programs.compile_error import CompileError
 from mhc.programs.known import Known, known
 from mhc.programs.minimise import search
@@ -47,31 +46,9 @@ from mhc.programs.triton.memory import Memory
 from mhc.programs.triton.text import render
 from mhc.programs.triton.words import signature
 from mhc.upstream.program_file import form_of
+from tests.programs.conftest import Judge
 
 INTERPRETER = TARGETS["triton-interpreter"]
-Judge = Callable[[TritonProgram], list[Verdict]]
-
-
-def judging(target: ProgramTarget) -> Iterator[Judge]:
-    """Yield what judges a program in a process of a target."""
-    worker = WorkerClient(target.name, target, "cpu")
-
-    def judge(one: TritonProgram) -> list[Verdict]:
-        worker.start(one)
-        return worker.finish()
-
-    yield judge
-    worker.stop()
-
-
-@pytest.fixture(scope="module")
-def interpreted() -> Iterator[Judge]:
-    yield from judging(INTERPRETER)
-
-
-@pytest.fixture(scope="module")
-def compiled() -> Iterator[Judge]:
-    yield from judging(TARGETS["triton-for-sm_90"])
 
 
 def program(*body: Statement, dtype: str = "int32", size: int = 4, **fields: Any) -> TritonProgram:
