@@ -71,9 +71,8 @@ def spec_of(implementation: Implementation, known: Sequence[Implementation], *, 
     found = [
         (module.__name__ == last, place, name)
         for module in [*sys.modules.values()]
-        if (place := _place_of(module)) is not None
-        for name, value in [*vars(module).items()]
-        if value is implementation
+        for name, value in [*getattr(module, "__dict__", {}).items()]
+        if value is implementation and (place := _place_of(module)) is not None
     ]
     return ":".join(min(found)[1:]) if found else None
 

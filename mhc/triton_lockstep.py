@@ -13,7 +13,6 @@ kernel that is right one program after the other, and wrong here, has a race (`m
 """
 
 import functools
-import hashlib
 import inspect
 import math
 import operator
@@ -24,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from mhc.triton_quick import folded
+from mhc.triton_quick import digest_of, folded
 
 _FIRST = 8
 """Programs of the first group; the next ones have as many as give the largest array `_ELEMENTS`."""
@@ -118,7 +117,7 @@ def _digest(interpreter: Any) -> str:
     """Return what identifies the sources of the classes that run together; nothing where one is not there."""
     try:
         classes = [getattr(interpreter, name) for name in ("InterpreterBuilder", "ReduceOps", "ScanOps", "GridExecutor")]
-        return hashlib.sha256("".join(map(inspect.getsource, classes)).encode()).hexdigest()
+        return digest_of(classes)
     except (AttributeError, OSError, TypeError):
         return ""
 

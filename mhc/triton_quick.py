@@ -10,10 +10,12 @@ whose originals, and what the forms call, were read (`_READ`). They serve the in
 stay.
 """
 
+import ast
 import functools
 import hashlib
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+import linecache
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -87,10 +89,35 @@ def _digest(interpreter: Any, originals: list[Any]) -> str:
             builder.cast_impl,
             builder.create_splat,
         ]
-        text = "".join(inspect.getsource(one) for one in (*originals, *called))
+        return digest_of([*originals, *called])
     except (AttributeError, OSError, TypeError):
         return ""
+
+
+def digest_of(objects: Iterable[Any]) -> str:
+    """Return what identifies the sources of functions and of classes of a module.
+
+    Raises:
+        OSError, TypeError: one has no source.
+    """
+    text = "".join(_class_source(one) if inspect.isclass(one) else inspect.getsource(one) for one in objects)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _class_source(one: type) -> str:
+    text = _classes(inspect.getsourcefile(one) or "").get(one.__name__)
+    if text is None:
+        raise OSError(f"{one}: no source")
+    return text
+
+
+@functools.cache
+def _classes(path: str) -> dict[str, str]:
+    """Return the text of each class of a file; `inspect.getsource` parses the whole file for each."""
+    lines = linecache.getlines(path)
+    found = [one for one in ast.parse("".join(lines)).body if isinstance(one, ast.ClassDef)]
+    begins = [min([one.lineno, *(decorator.lineno for decorator in one.decorator_list)]) for one in found]
+    return {one.name: "".join(lines[at - 1 : one.end_lineno]) for at, one in zip(begins, found, strict=True)}
 
 
 def _np_dtype(_: Any, original: Callable[[Any], Any]) -> Callable[[Any], Any]:

@@ -5,6 +5,7 @@ In: nothing of these libraries. Their modules are imported at the first call of 
 Some libraries are not installed: their files are loaded from a checkout (`checkout.py`).
 """
 
+import functools
 import importlib
 from collections.abc import Mapping
 from dataclasses import replace
@@ -23,6 +24,7 @@ MODULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 
 
+@functools.cache
 def kernels(library: str) -> Mapping[str, Implementation]:
     """Return the records of a library's kernels by name; this declares their operators, and does not import the library."""
     modules = [importlib.import_module(f"{__name__}.{one}") for one in MODULES[library]]

@@ -4,6 +4,7 @@ The copy is on disk, since Triton reads kernel sources from files, and TileLang'
 that leads from the base's `Implementation` to the edited one is copied; other modules are imported unchanged.
 """
 
+import functools
 import hashlib
 import importlib
 import importlib.util
@@ -85,13 +86,14 @@ def _closure(base: Base) -> dict[str, str]:
     return texts
 
 
-def _named(text: str, package: str) -> set[str]:
+@functools.cache  # mutants of a base share all modules but one
+def _named(text: str, package: str) -> frozenset[str]:
     """Return names of possible modules of `package` in a text: in imports and in strings such as TileLang's factories."""
     dotted = re.escape(package)
     found = set(re.findall(rf"\b{dotted}\.([\w.]+\w)", text))
     for inner, names in re.findall(rf"^\s*from {dotted}((?:\.\w+)*) import (.+)$", text, re.MULTILINE):
         found |= {f"{inner}.{name}".lstrip(".") for name in re.findall(r"\w+", names)}
-    return found
+    return frozenset(found)
 
 
 def _leading(base: Base, texts: Mapping[str, str], edited: str) -> set[str]:
