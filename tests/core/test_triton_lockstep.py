@@ -74,7 +74,7 @@ def result(program: TritonProgram, order: Order) -> dict[str, bytes] | str:
         return f"{error.stage}: {error}"
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 @given(triton_programs(version("triton")))
 def test_a_drawn_program_gives_what_it_means(program: TritonProgram) -> None:
     """Where the interpreter is wrong one program after the other, it may be right here (docs/results/programs.md)."""

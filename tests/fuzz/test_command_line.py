@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from mhc import default_case, load
+from mhc.fuzz.campaign import backoff
 from mhc.fuzz.check.check import check
 from mhc.fuzz.check.level import Level
 from mhc.fuzz.cli import run
@@ -324,6 +325,7 @@ def test_a_fault_of_the_harness_exits_3(kernels: Path, tmp_path: Path, monkeypat
     kernels.write_text(
         KERNELS + "import multiprocessing\nassert multiprocessing.parent_process() is None\n", encoding="utf-8"
     )
+    monkeypatch.setattr(backoff, "_REST", 0.01)
     result = fuzz("--cases", 5, "--impl", f"{kernels}:GOOD", out=tmp_path)
     assert result.exit_code == 3
     assert "fault of the harness: mine: ImplementationError: " in result.output

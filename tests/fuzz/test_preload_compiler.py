@@ -61,6 +61,7 @@ def test_it_is_imported_where_all_processes_use_the_same_one(
     assert VARIABLE not in os.environ, "another server would import it too"
 
 
+@pytest.mark.slow
 @needs_tilelang
 def test_a_process_begins_with_the_compiler(tmp_path: Path) -> None:
     file = tmp_path / "begins.py"

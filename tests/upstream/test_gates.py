@@ -129,8 +129,8 @@ IMPL = replace(load("manual"), name="hangs_before", forward=forward)
 
 
 def test_a_hang_before_any_kernel_is_launched_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mhc.upstream.program.program.SECONDS", 4.0)
+    monkeypatch.setattr("mhc.upstream.program.program.SECONDS", 2.0)
     file = tmp_path / "hangs.py"
     file.write_text(HANGS_BEFORE, encoding="utf-8")
-    with pytest.raises(ExportError, match="no kernel is launched in 4 s while it is recorded: the host code hangs"):
+    with pytest.raises(ExportError, match="no kernel is launched in 2 s while it is recorded: the host code hangs"):
         make(finding(f"{file}:IMPL", "process", "liveness", "hang", CASE), "triton", "cpu", "cut")
