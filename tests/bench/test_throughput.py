@@ -1,5 +1,6 @@
 """`python -m mhc.bench throughput`: the simulated fleet, the plain loop, the race, and what laps add up to."""
 
+import re
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,7 @@ from mhc.bench.detection.suites import COMPARATORS, Fixed
 from mhc.bench.throughput import cli
 from mhc.bench.throughput.measure import PHASES, Lap, Team, in_turns, median_ratio, split, without_campaign
 from mhc.bench.throughput.plain import apart, fixed, loop
-from mhc.bench.throughput.race import Race, Score, race, scores
+from mhc.bench.throughput.race import Race, Score, race, scores, tables
 from mhc.bench.throughput.simulated import Ceiling, Simulated, measure
 from mhc.fuzz.executors.local import LocalExecutor
 from mhc.fuzz.worker.limits import Limits
@@ -136,9 +137,17 @@ def test_contenders_of_a_race_have_a_cache_of_their_own(tmp_path: Path, monkeypa
     mutant = next(one for one in ALL.values() if one.base == "manual" and not one.clean)
     done = race(mutant, limit=20, seed=0)
     assert (done.fault, done.cases) == ("", 1)
+    assert re.fullmatch(r".+: \{.*\}", done.found)
     caches = seen.read_text(encoding="utf-8").split()
     assert len({*caches}) == 2
     assert str(tmp_path / "shared") not in caches
+
+
+def test_a_race_tells_what_the_campaign_found_in_what_is_clean() -> None:
+    mutants = [next(one for one in ALL.values() if one.clean is clean) for clean in (False, True)]
+    told = replace(RACE, found="dx is 0: {}")
+    races = [replace(told, name=one.name, clean=one.clean) for one in mutants]
+    assert [*tables(mutants, races, 60.0)][-1] == f"{mutants[1].name}, which is clean: dx is 0: {{}}"
 
 
 def test_a_race_over_what_is_not_known_is_refused() -> None:

@@ -67,6 +67,7 @@ def test_each_of_sinkhorn_is_found(mutant: Mutant) -> None:
     assert killed_at(mutant, 30) is not None, f"{mutant.name} ({mutant.bug}) survives"
 
 
+@pytest.mark.slow  # the operators' own tests judge each once
 @pytest.mark.parametrize("base", [one for one in OF_PLAIN if one not in SLOW])
 def test_what_they_are_edits_of_passes(base: str) -> None:
     subject = load(base_subject(base).spec)

@@ -3,6 +3,7 @@
 Each compiles for itself, in a cache of its own that is empty when it begins.
 """
 
+import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -36,6 +37,7 @@ class Race:
     Attributes:
         campaign: seconds until it had a finding, without the start of its process; None where it had none.
         plain: the same of the loop, by comparator; absent where it found nothing.
+        found: the message of that finding, and its case.
         cases, plain_cases: that each had checked by then.
         fault: of the harness, if one ended the campaign.
     """
@@ -47,6 +49,7 @@ class Race:
     plain: dict[str, float]
     cases: int
     plain_cases: int
+    found: str = ""
     fault: str = ""
 
 
@@ -70,10 +73,10 @@ class Score:
 def race(mutant: Mutant, limit: float, seed: int) -> Race:
     """Race one mutant: it has `limit` seconds under each of the two, one after the other."""
     spec, correct = subject(mutant).spec, base_subject(mutant.base).spec
-    fault, at, cases = "", None, 0
+    fault, at, found, cases = "", None, "", 0
     with tempfile.TemporaryDirectory() as cache:
         try:
-            at, cases = _campaign(spec, limit, seed, cache)
+            at, found, cases = _campaign(spec, limit, seed, cache)
         except HarnessError as error:
             fault = str(error)
     with tempfile.TemporaryDirectory() as cache:
@@ -86,12 +89,13 @@ def race(mutant: Mutant, limit: float, seed: int) -> Race:
         plain=dict(plain.kills),
         cases=cases,
         plain_cases=plain.cases,
+        found=found,
         fault=fault,
     )
 
 
-def _campaign(spec: str, limit: float, seed: int, cache: str) -> tuple[float | None, int]:
-    """Return the seconds until the first finding of a campaign with one worker, and its cases until then."""
+def _campaign(spec: str, limit: float, seed: int, cache: str) -> tuple[float | None, str, int]:
+    """Return the seconds until the first finding of a campaign with one worker, what that is, and its cases until then."""
     loaded = load(spec)
     implementation = replace(loaded, env={**loaded.env, "MHC_CACHE": cache})
     specs = {implementation.name: (spec, implementation)}
@@ -108,10 +112,13 @@ def _campaign(spec: str, limit: float, seed: int, cache: str) -> tuple[float | N
     pool = Pool(specs, LocalExecutor(specs, "cpu", 1, Limits(run=_RUN, compile=_COMPILE)))
     with campaign(specs, pool, Budget(), seed=seed, on_tick=tick) as running:
         running.run()
-        at = min((row["at"] for row in running.store.findings().values()), default=float("inf"))
-        found = counts(running)
-    seconds = at - found.get("starting", 0.0)
-    return max(0.0, seconds) if seconds <= limit else None, int(found.get("checked", 0) + found.get("refused", 0))
+        first = next(iter(running.store.findings().values()), None)
+        until = counts(running)
+    cases = int(until.get("checked", 0) + until.get("refused", 0))
+    if first is None or (seconds := first["at"] - until.get("starting", 0.0)) > limit:
+        return None, "", cases
+    found = first["document"]
+    return max(0.0, seconds), f"{found['message']}: {json.dumps(found['case'])}", cases
 
 
 def scores(races: Sequence[Race], limit: float) -> dict[str, Score]:
@@ -133,7 +140,10 @@ def _score(times: Sequence[tuple[bool, float | None]], limit: float) -> Score:
 
 
 def tables(mutants: Sequence[Mutant], races: Sequence[Race], limit: float) -> Iterator[str]:
-    """Yield the title and table of all races, where there are several sets, and of each set with all clean variants."""
+    """Yield the title and table of all races, where there are several sets, and of each set with all clean variants.
+
+    Then what the campaign found in clean variants.
+    """
     clean = [one for one in races if one.clean]
     sets: dict[str, list[Race]] = {}
     for mutant, result in zip(mutants, races, strict=True):
@@ -143,6 +153,7 @@ def tables(mutants: Sequence[Mutant], races: Sequence[Race], limit: float) -> It
         yield f"All\n\n{race_table(races, limit)}"
     for name, of_set in sets.items():
         yield f"{name}. {KNOWN[name]}\n\n{race_table([*of_set, *clean], limit)}"
+    yield from (f"{one.name}, which is clean: {one.found}" for one in clean if one.campaign is not None)
 
 
 def race_table(races: Sequence[Race], limit: float) -> str:
