@@ -72,7 +72,7 @@ def result(program: TritonProgram) -> dict[str, bytes] | str:
         return f"{error.stage}: {error}"
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(triton_programs(version("triton")))
 def test_a_program_gives_the_same_bits_or_the_same_error(interpreter: Any, program: TritonProgram) -> None:
     plain = result(program)

@@ -154,7 +154,7 @@ def test_bisection_begins_with_the_finding_s_own_release(tmp_path: Path) -> None
     [
         ("0.1.9", FAILS, READY, State.FAILS, ""),
         ("0.1.9", OTHER, READY, State.OTHER, "exit 2, OTHER: TypeError: no such argument"),
-        ("0.1.9", HANGS, READY, State.OTHER, "no end in its time"),
+        pytest.param("0.1.9", HANGS, READY, State.OTHER, "no end in its time", marks=pytest.mark.slow),
         ("0.1.10", FAILS, READY, State.SKIPPED, "has tilelang 0.1.10"),
         (
             "0.1.9",
