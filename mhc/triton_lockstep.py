@@ -12,7 +12,6 @@ A GPU promises no order of programs, and this is one that it may take; so is the
 kernel that is right one program after the other, and wrong here, has a race (`mhc.oracles.ordering`).
 """
 
-import functools
 import inspect
 import math
 import operator
@@ -34,7 +33,9 @@ _READ = frozenset(
         "9cce1d22b88c36bfea47cf7d2bd5e097dda81ae0667b5ea879535ccdcc0e8a3c",  # 3.7.0 and 3.7.1
     }
 )
-"""Digests of the parts of the interpreter that were read, by `_digest`; in another release operations may differ."""
+"""Digests of the parts of the interpreter that were read, by `digest_of`; in another release operations may differ."""
+_RUN_TOGETHER = ("InterpreterBuilder", "ReduceOps", "ScanOps", "GridExecutor")
+"""The classes of the interpreter whose operations are done for all programs at once."""
 _ASKED = 1 << 13
 """How often a group may ask for truth where programs run from the last to the first: more, and it waits for another."""
 _UNDONE = 1 << 22
@@ -84,7 +85,7 @@ def launches(interpreter: Any, order: Order) -> Iterator[Launched]:
     Args:
         interpreter: the module `triton.runtime.interpreter`.
     """
-    if _digest(interpreter) not in _READ:
+    if digest_of(interpreter, _RUN_TOGETHER) not in _READ:
         yield Launched()
         return
     executor, patch, patch_lang = interpreter.GridExecutor, interpreter._patch_lang_tensor, interpreter._patch_lang
@@ -110,16 +111,6 @@ def launches(interpreter: Any, order: Order) -> Iterator[Launched]:
     finally:
         executor.__call__ = call
         interpreter._patch_lang_tensor, interpreter._patch_lang = patch, patch_lang
-
-
-@functools.cache
-def _digest(interpreter: Any) -> str:
-    """Return what identifies the sources of the classes that run together; nothing where one is not there."""
-    try:
-        classes = [getattr(interpreter, name) for name in ("InterpreterBuilder", "ReduceOps", "ScanOps", "GridExecutor")]
-        return digest_of(classes)
-    except (AttributeError, OSError, TypeError):
-        return ""
 
 
 class _Together:

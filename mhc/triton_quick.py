@@ -15,8 +15,9 @@ import functools
 import hashlib
 import inspect
 import linecache
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,20 @@ _READ = frozenset(
         "711bc6c24f77aca7aa2da764d81c381519e6f5424e331f7fc0e391c0c18d8c54",  # 3.7.0 and 3.7.1
     }
 )
-"""Digests of the sources that were read, by `_digest`."""
+"""Digests of the sources that were read, by `digest_of`."""
+_CALLED = (
+    "tl.core.builtin",
+    "tl.core.constexpr",
+    "tl.core.dtype",
+    "tl.core.is_builtin",
+    "tl.core.tuple",
+    "TritonSemantic.computation_type_impl",
+    "TritonSemantic.scalar_constant",
+    "TritonSemantic.to_tensor",
+    "InterpreterBuilder.cast_impl",
+    "InterpreterBuilder.create_splat",
+)
+"""What the forms call."""
 
 
 @contextmanager
@@ -68,40 +82,25 @@ def _forms(interpreter: Any) -> tuple[tuple[Any, str, Callable[..., Any]], ...]:
         (interpreter.ReduceOps, "generic_reduce", _reduced),
         (interpreter.ScanOps, "generic_scan", _scanned),
     )
-    if _digest(interpreter, [getattr(owner, name) for owner, name, _ in forms]) not in _READ:
+    if digest_of(interpreter, _CALLED, tuple(getattr(owner, name) for owner, name, _ in forms)) not in _READ:
         return ()
     return tuple((owner, name, form(interpreter, getattr(owner, name))) for owner, name, form in forms)
 
 
-def _digest(interpreter: Any, originals: list[Any]) -> str:
-    """Return what identifies the sources of originals and of what the forms call; nothing where one is not there."""
-    core, semantic, builder = interpreter.tl.core, interpreter.TritonSemantic, interpreter.InterpreterBuilder
+@functools.cache
+def digest_of(interpreter: Any, names: Sequence[str], others: Sequence[Any] = ()) -> str:
+    """Return what identifies the sources of `others` and of what has these names in the interpreter, functions and classes.
+
+    It is empty where one is not there, or has no source.
+    """
     try:
-        called = [
-            core.builtin,
-            core.constexpr,
-            core.dtype,
-            core.is_builtin,
-            core.tuple,
-            semantic.computation_type_impl,
-            semantic.scalar_constant,
-            semantic.to_tensor,
-            builder.cast_impl,
-            builder.create_splat,
+        sources = [
+            _class_source(one) if inspect.isclass(one) else inspect.getsource(one)
+            for one in (*others, *attrgetter(*names)(interpreter))
         ]
-        return digest_of([*originals, *called])
     except (AttributeError, OSError, TypeError):
         return ""
-
-
-def digest_of(objects: Iterable[Any]) -> str:
-    """Return what identifies the sources of functions and of classes of a module.
-
-    Raises:
-        OSError, TypeError: one has no source.
-    """
-    text = "".join(_class_source(one) if inspect.isclass(one) else inspect.getsource(one) for one in objects)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return hashlib.sha256("".join(sources).encode()).hexdigest()
 
 
 def _class_source(one: type) -> str:

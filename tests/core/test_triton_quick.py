@@ -84,7 +84,7 @@ def test_a_program_gives_the_same_bits_or_the_same_error(interpreter: Any, progr
 
 
 def test_every_original_of_the_installed_release_was_read(read: list[str]) -> None:
-    """Where this fails, Triton is new: read what changed, change the form, and add what `_digest` gives."""
+    """Where this fails, Triton is new: read what changed, change the form, and add what `digest_of` gives."""
     assert read == NAMES
 
 
