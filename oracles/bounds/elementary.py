@@ -409,7 +409,7 @@ def log_softmax(a: ErrorNumber, dim: int) -> ErrorNumber:
     value = a.value.log_softmax(dim)
     most = a.value.amax(dim, keepdim=True)
     rest = (a.value - most).exp().sum(dim, keepdim=True).log()
-    moved = spread + torch.maximum(torch.where(down < 1, -(-down).log1p(), torch.inf), up.log1p())
+    moved = spread + torch.maximum(torch.where(down < 1, -(-down).log1p(), torch.inf), _grown(up, spread, dim))
     units = ELEMENTARY + _roundings(shares, dim, a.dtype) + _LOG2_APPROX
     own = units + ELEMENTARY * magnitude(rest) + magnitude(most + rest)
     return _certain(a, value, moved + unit_roundoff(a.dtype) * own, 2.0, magnitude(value), _holds_nan(a, dim))
@@ -423,9 +423,9 @@ def logsumexp(a: ErrorNumber, dim: int, step: float = 0.0) -> ErrorNumber:
         step: the unit roundoff of a dtype to which the difference, the exponentials, the sum and the logarithm are rounded.
     """
     a = a if a.most is None else _without(a, dim)
-    shares, _, down, up = _shares(a, dim, step)
+    shares, spread, down, up = _shares(a, dim, step)
     value = a.value.logsumexp(dim, keepdim=True)
-    moved = torch.maximum(torch.where(down < 1, -(-down).log1p(), torch.inf), up.log1p())
+    moved = torch.maximum(torch.where(down < 1, -(-down).log1p(), torch.inf), _grown(up, spread, dim))
     rest = magnitude(value - a.value.amax(dim, keepdim=True))
     units = ELEMENTARY + _roundings(shares, dim, a.dtype) + _LOG2_APPROX
     own = units + ELEMENTARY * rest
@@ -451,8 +451,14 @@ def _shares(a: ErrorNumber, dim: int, step: float = 0.0) -> tuple[Tensor, Tensor
     spread = a.error + (3 * unit_roundoff(a.dtype) + step) * distance  # the subtraction, and 2u inside of exp
     spread = torch.where(a.error.isinf().any(dim, keepdim=True), torch.inf, spread)
     down = (value * -(-spread).expm1()).nan_to_num(nan=0.0).sum(dim, keepdim=True)
-    up = (value * spread.expm1()).nan_to_num(nan=0.0).sum(dim, keepdim=True)
+    up = (value * spread.expm1()).nan_to_num(nan=0.0)
+    up = torch.where((value == 0) & (spread > _UNDERFLOWN), torch.inf, up).sum(dim, keepdim=True)
     return value, spread, down, up
+
+
+def _grown(up: Tensor, spread: Tensor, dim: int) -> Tensor:
+    """Return how far the logarithm of a sum of exponentials grows: no further than the argument that moves most."""
+    return torch.where(up.isinf(), spread.amax(dim, keepdim=True), up.log1p())
 
 
 def _roundings(terms: Tensor, dim: int, dtype: torch.dtype) -> Tensor | float:

@@ -62,6 +62,8 @@ TF32 = 2.0**-10
 """The relative error of a factor in TF32, which a tensor core cuts off after 11 digits."""
 LOST = 2.0**55
 """A float64 that is this many times another absorbs it: their sum is the first, bit for bit."""
+_FLAT = 700.0
+"""Beyond it the slope of a sigmoid is no normal number of float64."""
 
 
 class ErrorNumber:
@@ -411,8 +413,11 @@ class ErrorNumber:
     def sigmoid(self) -> "ErrorNumber":
         value = self.value.sigmoid()
         slope = value * (-self.value).sigmoid()
-        argument = self.error + scalar(2 * unit_roundoff(self.dtype)) * _magnitude(self)
+        size = _magnitude(self)
+        argument = self.error + scalar(2 * unit_roundoff(self.dtype)) * size
         moved = (slope * argument.expm1()).nan_to_num(nan=0.0).clamp(max=1.0)
+        if size.numel() and float(size.max()) > _FLAT:  # where float64 has 0 for the slope
+            moved = torch.where(size > _FLAT, (argument - size).sigmoid(), moved)
         if not self.finite:
             moved = torch.where(self.error.isinf(), torch.inf, moved)
         flushed = torch.finfo(self.dtype).smallest_normal

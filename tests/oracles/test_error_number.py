@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from mhc.oracles.bounds import elementary
 from mhc.oracles.bounds.error_number import ErrorNumber
 from mhc.oracles.bounds.repeated_terms import longest
 from mhc.oracles.bounds.rounding import LAMBDA, overflow_threshold, unit_roundoff
@@ -181,12 +182,22 @@ def test_three_terms_may_be_added_in_any_order(signs: tuple[int, int]) -> None:
     assert float((orders[1].double() - rounded_once.value).abs().div(rounded_once.error).max()) > 1
 
 
-@given(st.floats(min_value=-100, max_value=100), st.floats(min_value=0, max_value=1))
+@given(st.floats(-100, 100) | st.floats(-3000, 3000), st.floats(0, 1) | st.floats(0, 4000))
+@example(-1024.0, 2000.0)
 def test_sigmoid_moves_at_most_as_far_as_it_says(value: float, error: float) -> None:
     a = torch.tensor([value], dtype=torch.float64)
     number = ErrorNumber(a, torch.tensor([error], dtype=torch.float64), FLOAT32).sigmoid()
     for moved in (a - error, a + error):
         assert (moved.sigmoid() - number.value).abs() <= number.error
+
+
+def test_a_share_of_zero_may_become_the_whole_softmax() -> None:
+    """exp(-1000) is 0 in float64; with an error of 2000 its share may be 1, and the other one 0."""
+    value, error = (torch.tensor([given], dtype=torch.float64) for given in ([0.0, -1000.0], [0.0, 2000.0]))
+    number = ErrorNumber(value, error, FLOAT32)
+    assert bool((elementary.softmax(number, -1).error >= 1).all())
+    assert float(elementary.logsumexp(number, -1).error.min()) >= 1000
+    assert float(elementary.log_softmax(number, -1).error.min()) >= 1000
 
 
 def test_zero_is_exact_and_absent_products_round_nothing() -> None:
