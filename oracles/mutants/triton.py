@@ -284,8 +284,8 @@ BACKWARD = (
         name="dgamma_of_weighted",
         bug="gamma in its own gradient",
         hidden=True,
-        old="dgam += tl.sum(total * tl.load(phi + at, on, 0.0), axis=0)",
-        new="dgam += tl.sum(total * gam[None, :] * tl.load(phi + at, on, 0.0), axis=0)",
+        old="dgam += tl.sum(total * w, axis=0)",
+        new="dgam += tl.sum(total * gam[None, :] * w, axis=0)",
     ),
     _gates(
         name="dalpha_reversed",

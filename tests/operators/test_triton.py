@@ -22,7 +22,7 @@ from mhc import (
     mhc_forward_pre_triton_optimized,
     reference,
 )
-from mhc.case import with_tensor
+from mhc.case import ScheduleValue, with_tensor
 from mhc.fuzz.check.check import check
 from mhc.fuzz.worker.client import WorkerClient
 from mhc.operators.mhc_pre.device import Chip
@@ -273,6 +273,49 @@ def test_dx_of_many_streams_is_right_where_float16_is_not(implementation: Implem
         sizes = dh_mix.double().abs() @ phi.double().abs()
         bound = 2.0**-8 * exact.abs() + 6 * 48**0.5 * 2.0**-24 * sizes + 2.0**-133
         assert bool(((dx - exact).abs() <= bound).all())
+
+
+@runnable
+@pytest.mark.parametrize("mode", ["streams", "hopper"])
+@pytest.mark.parametrize("tokens", [16, 19], ids=["tiles that fill", "tiles that do not"])
+@pytest.mark.parametrize(
+    ("phi", "gamma", "dh_res"),
+    [
+        (0.06, 1e-40, 3e3),
+        pytest.param(1.0, 3.6e-39, 1.0, marks=pytest.mark.slow),
+        pytest.param(2.0**-118, None, 2.0**80, marks=pytest.mark.slow),
+        (2.0**-130, None, 2.0**90),
+        (0.06, 1e38, 1e-3),
+    ],
+    ids=["gamma 1e-40", "gamma 3.6e-39", "phi 2^-118", "phi 2^-130", "no faint one"],
+)
+def test_dx_is_right_where_terms_of_bfloat16_are_not(
+    implementation: Implementation, phi: float, gamma: float | None, dh_res: float, tokens: int, mode: str
+) -> None:
+    """phi * gamma is faint in the first stream alone."""
+    if mode == "hopper" and (implementation is not TRITON or torch.cuda.get_device_capability() != (9, 0)):
+        pytest.skip("needs a GPU of sm_90")
+    n, M, D = 4, 24, 32 if mode == "streams" else 128
+    zeros = partial(torch.zeros, device=device_of(implementation))
+    drawn = torch.Generator().manual_seed(5)
+    weights = (1 + torch.rand(M, n * D, generator=drawn)).to(zeros(0).device)
+    weights[:, :D] *= phi
+    rows = dh_res * (1 + torch.rand(tokens, 16, generator=drawn)).to(zeros(0).device)
+    rows[:, 8:] *= -1.0
+    scale = None
+    if gamma is not None:
+        scale = zeros(n, D) + 1
+        scale[0] = gamma
+    given = (zeros(1, tokens, n, D, dtype=torch.bfloat16), weights, zeros(3) + 1, zeros(M), zeros(1, tokens) + 1)
+    saved = (zeros(1, tokens, M), zeros(1, tokens, n), zeros(1, tokens, n))
+    upstream = (zeros(1, tokens, D, dtype=torch.bfloat16), zeros(1, tokens, n), rows.reshape(1, tokens, n, n))
+    schedule: dict[str, ScheduleValue] = {"backward_mode": mode}
+    if mode == "streams":
+        schedule |= {"backward_tokens": 16, "backward_columns": 16}
+    dx = mhc_backward_triton(*given, *saved, *upstream, scale, schedule=schedule)[0].double().reshape(tokens, n * D)
+    right = weights[8:].double() * (1.0 if scale is None else scale.double().reshape(-1))
+    exact, sizes = rows.double() @ right, rows.double().abs() @ right.abs()
+    assert bool(((dx - exact).abs() <= 2.0**-8 * exact.abs() + 24 * 2.0**-24 * sizes + 2.0**-133).all())
 
 
 @runnable

@@ -121,14 +121,26 @@ def program(
         launches = gates, _hopper(plan, N, n, D, has_gamma, splits, overlap)
     else:
         launches = gates, _streams(plan, N, n, D, has_gamma, X_TERMS[dtype], C, R, splits)
-    parameters = _parameters(problem, has_gamma, parts, programs, R, overlap and ("late" if wide else True))
+    form = "" if whole or wide else plan.mode
+    parameters = _parameters(problem, has_gamma, parts, programs, R, overlap and ("late" if wide else True), form, C)
     return Program((*launches, parameters), scratch, pinned=bool(schedule))
 
 
 def _parameters(
-    problem: Problem, has_gamma: bool, parts: int, programs: int, R: int, overlap: Literal[False, True, "late"]
+    problem: Problem,
+    has_gamma: bool,
+    parts: int,
+    programs: int,
+    R: int,
+    overlap: Literal[False, True, "late"],
+    form: str = "",
+    C: int = 0,
 ) -> Launch:
-    """Return the launch that adds up `parts` of psi, R rows each, and the sums of `programs` for dbias and dalpha."""
+    """Return the launch that adds up `parts` of psi, R rows each, and the sums of `programs` for dbias and dalpha.
+
+    Args:
+        form, C: how dh_mix is packed, and the columns of its rows, where dx may have to be mended.
+    """
     K, M, interpreted = problem.K, problem.M, problem.chip.interpreted
     # of psi for a program: fewer where there are many rows, which it takes one block after the other
     columns = power_of_2(K // 320, 16, 64) if M > 32 else 64 if K >= 4096 else 16
@@ -139,9 +151,13 @@ def _parameters(
         parameters_kernel,
         (triton.cdiv(K, columns) + triton.cdiv(M + 3, sums_columns), 1, 1),
         4,
-        ("phi", "gamma", "psi", "sums", "dphi", "dgamma", "dalpha", "dbias"),
         (
-            *(K, parts, programs),
+            *("phi", "gamma", "psi", "sums", "dphi", "dgamma", "dalpha", "dbias"),
+            *(("x", "dh_in", "h_pre", "dh_mix", "coef", "dx") if form else ("psi",) * 6),
+        ),
+        (
+            *(problem.N, problem.D, K, parts, programs),
+            problem.n,
             M,
             R,
             has_gamma,
@@ -149,6 +165,9 @@ def _parameters(
             columns,
             power_of_2(programs, 16, 2048),
             sums_columns,
+            form,
+            C,
+            power_of_2(problem.N, 16, 256) if interpreted else max(16, 1024 // columns),
             overlap,
         ),
         bool(overlap),

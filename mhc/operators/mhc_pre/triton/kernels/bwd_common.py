@@ -3,8 +3,21 @@
 import triton
 import triton.language as tl
 
-from mhc.operators.mhc_pre.triton.kernels.bf16_split import ORDER_1, ORDER_2, dot, finite, narrow, scalar, split_bf16, widen
+from mhc.operators.mhc_pre.triton.kernels.bf16_split import (
+    ORDER_1,
+    ORDER_2,
+    add_orders,
+    dot,
+    finite,
+    narrow,
+    scalar,
+    split_bf16,
+    widen,
+)
 from mhc.operators.mhc_pre.triton.kernels.fp16_split import large, scale_fp16, sizes, split_fp16
+
+FAINT = tl.constexpr(2.0**-100)
+"""Below it the terms of phi * gamma, of which some have a factor of 2**-16, are not exact: bfloat16 ends at 2**-133."""
 
 
 @triton.jit
@@ -338,6 +351,60 @@ def streams_kernel(
 
 
 @triton.jit
+def _mend_dx(
+    least,
+    k,
+    x,
+    dh_in,
+    h_pre,
+    dh_mix,
+    coef,
+    phi,
+    gamma,
+    dx,
+    N,
+    D,
+    K,
+    n: tl.constexpr,
+    HAS_GAMMA: tl.constexpr,
+    FORM: tl.constexpr,
+    C: tl.constexpr,
+    BT: tl.constexpr,
+):
+    """dx of columns k once more, from whole phi and gamma, where one of `least` is FAINT.
+
+    FORM, C: how dh_mix is packed, and the columns of its rows.
+    """
+    F = coef.dtype.element_ty
+    M: tl.constexpr = n * n + 2 * n
+    stride = tl.full((), 1, tl.int64) * K
+    on_k = k < K
+    i, d = k // D, k % D
+    if tl.min(least) < FAINT:
+        for t0 in tl.range(0, N, BT, num_stages=1):
+            t = t0 + tl.arange(0, BT).to(tl.int64)
+            live = t < N
+            dvec_mm = tl.zeros([BT, k.shape[0]], F)
+            for m in tl.range(0, M, num_stages=1):
+                left = dh_mix + t * C + m
+                middle, low = left + M, left + 2 * M
+                if FORM == "hopper":
+                    middle, low = left + 32, left + tl.where(m < 8, 24, 72)
+                h, l = widen(tl.load(left, live, 0.0), F), widen(tl.load(low, live, 0.0), F)
+                v = add_orders(h, widen(tl.load(middle, live, 0.0), F), l)
+                dvec_mm += v[:, None] * tl.load(phi + m * stride + k, on_k, 0.0)[None, :]
+            if HAS_GAMMA:
+                dvec_mm *= tl.load(gamma + k, on_k, 0.0)[None, :]
+            on = live[:, None] & on_k[None, :]
+            at = t[:, None] * K + k[None, :]
+            h = tl.load(h_pre + t[:, None] * n + i[None, :], on, 0.0)
+            g = widen(tl.load(dh_in + t[:, None] * D + d[None, :], on, 0.0), F)
+            c = tl.load(coef + t, live, 0.0)[:, None]
+            out = h * g - c * widen(tl.load(x + at, on, 0.0), F) + dvec_mm
+            tl.store(dx + at, narrow(out, dx.dtype.element_ty), on)
+
+
+@triton.jit
 def parameters_kernel(
     phi,
     gamma,
@@ -347,9 +414,18 @@ def parameters_kernel(
     dgamma,
     dalpha,
     dbias,
+    x,
+    dh_in,
+    h_pre,
+    dh_mix,
+    coef,
+    dx,
+    N,
+    D,
     K,
     splits,
     programs,
+    n: tl.constexpr,
     M: tl.constexpr,
     R: tl.constexpr,
     HAS_GAMMA: tl.constexpr,
@@ -357,10 +433,14 @@ def parameters_kernel(
     BK: tl.constexpr,
     BP: tl.constexpr,
     BC: tl.constexpr,
+    FORM: tl.constexpr,
+    C: tl.constexpr,
+    BT: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
     """dphi = psi * gamma and dgamma = sum_M psi * phi over column blocks; the last programs add up dbias and dalpha.
 
+    FORM: dx was made from phi * gamma in terms that end at 2**-133, and is mended in blocks in which one is FAINT.
     OVERLAP: "late" where the kernel in front lets this one start after psi and sums are there, and the end waits for it.
     """
     if OVERLAP and OVERLAP != "late":
@@ -375,6 +455,7 @@ def parameters_kernel(
         if HAS_GAMMA:
             gam = tl.load(gamma + k, on_k, 0.0)
             dgam = tl.zeros([BK], F)
+        least = tl.full([BM, BK], 1.0, F)
         for m0 in range(0, M, BM):
             rows = (m0 + tl.arange(0, BM)).to(tl.int64)
             on = (rows < M)[:, None] & on_k[None, :]
@@ -390,12 +471,21 @@ def parameters_kernel(
             total = tl.where(finite(total), total + rest, total)
             if HAS_GAMMA:
                 # dgamma = sum_tokens x * dvec_mm = sum_M psi * phi
-                dgam += tl.sum(total * tl.load(phi + at, on, 0.0), axis=0)
+                w = tl.load(phi + at, on, 0.0)
+                dgam += tl.sum(total * w, axis=0)
                 total = total * gam[None, :]
+                if FORM != "":
+                    some = (w != 0) & (gam[None, :] != 0)
+                    least = tl.minimum(least, tl.where(some, tl.abs(w * gam[None, :]), 1.0))
+            elif FORM != "":
+                w = tl.load(phi + at, on, 0.0)
+                least = tl.minimum(least, tl.where(w != 0, tl.abs(w), 1.0))
             # dphi = sum_tokens dh_mix^T (x * gamma)
             tl.store(dphi + at, total, on)
         if HAS_GAMMA:
             tl.store(dgamma + k, dgam, on_k)
+        if FORM != "":
+            _mend_dx(least, k, x, dh_in, h_pre, dh_mix, coef, phi, gamma, dx, N, D, K, n, HAS_GAMMA, FORM, C, BT)
     else:
         # dbias = sum_tokens cat(dh_pre2, dh_post2, dh_res);  dalpha = sum_tokens of the same times t
         col = (pid - blocks) * BC + tl.arange(0, BC)
