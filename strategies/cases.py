@@ -25,6 +25,7 @@ from mhc.strategies.values import (
     MASKED,
     ONE_SIZE,
     exponents,
+    filling,
     kinds_of,
     maskable,
     one_hot,
@@ -220,6 +221,8 @@ def _values(
     tensors, declared = {}, maskable(table)
     for at, spec in enumerate(present):
         scale = usual.get(spec.name, 0) + (exponent if spec.name in rescaled else 0)
+        if spec.name not in rescaled and (far := filling(spec)) and draw(st.booleans()):
+            scale = far
         kind = draw(choice(kinds_of(table, spec, spec.shape(sizes))))
         size = 2.0**scale if spec.floating else 1.0
         if kind in ONE_SIZE and spec in declared and draw(st.integers(0, 3)) == 3:

@@ -70,6 +70,13 @@ def kinds_of(table: Operator, spec: TensorSpec, shape: tuple[int, ...]) -> tuple
     return (*KINDS, *(OF_LONG if long else ()))
 
 
+def filling(spec: TensorSpec) -> int:
+    """Return log2 of a scale at which values reach both ends of a tensor's range; 0 without one, or where they do at 1."""
+    ends = spec.within or (0.0, 0.0)
+    farthest = max(map(abs, ends))
+    return min(LARGEST, math.ceil(math.log2(farthest))) if 1.0 < farthest < math.inf else 0
+
+
 @st.composite
 def exponents(draw: st.DrawFn) -> int:
     """Draw log2 of a scale: a common one, or in one case of three any from SMALLEST to LARGEST."""

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, seed
 from torch import Tensor
 
-from mhc import Case, Implementation, Recipe, operator
+from mhc import Case, Implementation, Recipe, materialise, operator
 from mhc.fuzz.check.check import check
 from mhc.fuzz.check.level import Level
 from mhc.notation import DeclarationError
@@ -66,6 +66,30 @@ def test_stretched_cases_have_one_long_axis() -> None:
     assert all(len(names) <= 1 for names in long)
     assert {"B0", "B1", "D"} <= set[str]().union(*long)
     assert max(case.sizes["D"] for case in found) > 4096
+
+
+@operator(a="[T] float32 in -8..0", b="[T] float32 in 0..1", c="[T] float32 in -0.5..300", d="[T] float32 in 0..inf")
+def in_ranges(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
+    return a + b + c + d
+
+
+register(in_ranges)
+
+
+def test_values_reach_both_ends_of_a_range() -> None:
+    """They fill it in half of the cases; near 0 they are otherwise."""
+    found = [materialise(case).tensors for case in drawn(Reach.USUAL, 20, 64, "in_ranges") if case.sizes["T"] >= 16]
+    reached = {
+        name: [
+            (float(tensor.nan_to_num().min()), float(tensor.nan_to_num().max()))
+            for one in found
+            if (tensor := one[name]) is not None
+        ]
+        for name in "abc"
+    }
+    for name, (low, high) in {"a": (-7.0, -0.5), "b": (0.1, 0.9), "c": (10.0, 200.0)}.items():
+        assert sum(least < low and most > high for least, most in reached[name]) > len(found) / 6, name
+    assert sum(least > -3 for least, _ in reached["a"]) > len(found) / 4
 
 
 @operator(a="[T, H] float32", b="[T, H] float32", v="[T, D]")
