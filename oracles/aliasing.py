@@ -16,10 +16,14 @@ def judge(observation: Observation) -> list[Verdict]:
     for name, other in observation.aliased:
         others.setdefault(name, []).append(other)
     if others:
-        return [
-            failed(NAME, name, "shares memory", f"{name} shares memory with {', '.join(found)}, which is not declared")
-            for name, found in others.items()
-        ]
+        return [failed(NAME, name, "shares memory", _message(name, found)) for name, found in others.items()]
     if all(value is None or not value.numel() for value in results(observation).values()):
         return [not_applicable(NAME, "results", "no result has an element")]
     return [passed(NAME, "results")]
+
+
+def _message(name: str, others: list[str]) -> str:
+    pairs = "".join(f'("{name}", "{one}"), ' for one in others)
+    return (
+        f"{name} shares memory with {', '.join(others)}, which is not declared; if it is meant: aliases=({pairs.rstrip()})"
+    )

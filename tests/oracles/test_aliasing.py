@@ -28,7 +28,9 @@ def onto_x(out: Results, arguments: Results) -> Results:
 def test_an_output_in_the_memory_of_an_input_fails() -> None:
     verdicts = judged(altered(MANUAL, backward=onto_x), CASE)[2]
     assert symptoms(verdicts) == {("aliasing", "dx", "shares memory"), ("memory", "inputs", "written")}
-    assert "dx shares memory with x, which is not declared" in [one.message for one in verdicts]
+    assert 'dx shares memory with x, which is not declared; if it is meant: aliases=(("dx", "x"),)' in [
+        one.message for one in verdicts
+    ]
     assert not symptoms(judged(MANUAL, CASE)[2])
 
 
