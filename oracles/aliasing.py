@@ -23,7 +23,5 @@ def judge(observation: Observation) -> list[Verdict]:
 
 
 def _message(name: str, others: list[str]) -> str:
-    pairs = "".join(f'("{name}", "{one}"), ' for one in others)
-    return (
-        f"{name} shares memory with {', '.join(others)}, which is not declared; if it is meant: aliases=({pairs.rstrip()})"
-    )
+    pairs = " ".join(f'("{name}", "{one}"),' for one in others)
+    return f"{name} shares memory with {', '.join(others)}, which is not declared; if it is meant: aliases=({pairs})"
