@@ -542,9 +542,15 @@ def _in_any_order(total: ErrorNumber, state: recurrence.State | None) -> ErrorNu
 
 
 def times(a: Any, b: Any) -> ErrorNumber:
-    """Return a * b, which may be a step of a recurrence."""
+    """Return a * b, which may be a step of a recurrence. An infinity may multiply the terms of a sum one by one."""
     product: ErrorNumber = a * b
     both = isinstance(a, ErrorNumber) and isinstance(b, ErrorNumber)
+    if both and product.elementary and not product.finite:
+        for infinite, total in ((a.value.isinf(), b), (b.value.isinf(), a)):
+            if total.addends is not None and bool(infinite.any()):
+                up, down, number, *_ = total.addends()
+                apart = infinite & ((number < 2) | (up > 0) & (down < 0))  # a term is 0, or of the other sign
+                product = product.lost(torch.where(apart, torch.inf, 0.0))
     if both and product.elementary and product.reorders and not product.quantum:
         product.state = recurrence.of_product(a, b)
     return product

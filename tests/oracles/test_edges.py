@@ -115,6 +115,13 @@ def test_a_product_in_any_order_may_leave_the_range() -> None:
     assert errors(of([2.0, 3.0, 4.0]).cumprod(0)) == pytest.approx([2 * 2 * U, 6 * 2 * U, 24 * 2 * U], rel=1e-3)
 
 
+def test_an_infinity_may_multiply_the_terms_of_a_sum_one_by_one() -> None:
+    """inf a + inf b is NaN where one is 0, or they have opposite signs; where a sum has one sign, it is infinite."""
+    a, b, c = of([2.0, 2.0, 0.0, 2.0]), of([1.0, -1.0, 1.0, -1.0]), of([math.inf, math.inf, -math.inf, 3.0])
+    for product in (c * (a + b), (a + b) * c, c * (b + a).reshape(2, 2).reshape(4)):
+        assert [math.isinf(one) for one in errors(product)] == [False, True, True, False]
+
+
 def test_a_python_number_is_one_that_all_hold() -> None:
     assert of([1.0, -3.0]).abs().max().item() == 3.0
     with pytest.raises(UnreadableReference, match="of what rounding changes: keep it a tensor"):
