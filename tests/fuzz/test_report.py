@@ -75,6 +75,14 @@ def test_what_a_minimal_case_has_is_told_everywhere_in_the_words_of_the_page_on_
     stepped = Recipe(kind="zero", layout=Layout(step=2))
     zeros = dict.fromkeys(("x", "lens"), Recipe(kind="zero"))
     assert details(replace(case, tensors={**zeros, "dy": stepped}, schedules={})) == "dy: step 2; window = 1"
+    many = replace(
+        case,
+        sizes={"T": 40, "K": 2},
+        tensors={**zeros, "dy": zeros["x"], "lens": Recipe(kind="blocks", seed=9)},
+        schedules={},
+    )
+    assert details(many) == "lens: blocks [6 of 1, 6 of 2, 28 of 0]; window = 1"
+    assert details(replace(many, tensors={**many.tensors, "lens": Recipe(kind="uniform")})) == "lens: uniform; window = 1"
     large = Recipe(kind="zero", literals=(((0, 0), 1e39), ((0, 1), 1.0)))
     beyond = replace(case, tensors={**zeros, "dy": Recipe(kind="zero"), "x": large}, schedules={})
     assert details(beyond) == "x: [0, 0] = 1e+39, rounded to infinity, [0, 1] = 1; window = 1"

@@ -3,6 +3,7 @@
 import math
 import shlex
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 
 import torch
@@ -28,7 +29,8 @@ UNCONFIRMED = "not run again in a new process yet"
 _DETAILS = 400  # characters of what a case has
 
 _LITERALS = 3  # of a tensor, that are listed
-_VALUES = 8  # elements of a tensor of integers or booleans, whose values are all listed
+_VALUES = 8  # elements of a tensor of integers or booleans, whose values are all listed; or runs of equal ones
+_RUNS_OF = 1 << 12  # elements at most of a tensor whose runs are listed
 _STEPS = (1, 2, 3, 6, 12, 30, 60, 90, 180, 360, 720, 1440, 2880)
 
 
@@ -125,13 +127,17 @@ def details(case: DrawnCase) -> str:
 
 
 def _tensor(case: Case, spec: TensorSpec, dtype: torch.dtype) -> list[str]:
-    """Return what of a tensor is not as in the simplest one; of a few integers or booleans with their values."""
+    """Return what of a tensor is not as in the simplest one; of a few integers or booleans, or runs, with their values."""
     recipe = case.tensors[spec.name]
     words = _recipe(recipe, dtype) or (["zero"] if spec.optional else [])
-    if spec.floating or recipe.kind == "zero" or not 0 < math.prod(spec.shape(case.sizes)) <= _VALUES:
+    elements = math.prod(spec.shape(case.sizes))
+    if spec.floating or recipe.kind == "zero" or not 0 < elements <= _RUNS_OF:
         return words
-    values = values_of(recipe, spec, case.sizes, dtype).long().tolist()
-    return [f"{words[0]} {values}", *words[1:]]
+    values = values_of(recipe, spec, case.sizes, dtype).long()
+    runs = [(value, len(list(equal))) for value, equal in groupby(values.flatten().tolist())]
+    if elements > _VALUES >= len(runs):
+        return [f"{words[0]} [{', '.join(f'{count} of {value}' for value, count in runs)}]", *words[1:]]
+    return [f"{words[0]} {values.tolist()}", *words[1:]] if elements <= _VALUES else words
 
 
 def _recipe(recipe: Recipe, dtype: torch.dtype) -> list[str]:
