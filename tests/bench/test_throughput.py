@@ -143,6 +143,19 @@ def test_contenders_of_a_race_have_a_cache_of_their_own(tmp_path: Path, monkeypa
     assert str(tmp_path / "shared") not in caches
 
 
+@pytest.mark.slow
+def test_what_the_correct_implementation_fails_too_is_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "tells.py"
+    file.write_text(TELLS.replace("SEEN", str(tmp_path / "caches")), encoding="utf-8")
+    prey = Subject(name="tells", spec=f"{file}:IMPL", base="manual", clean=False)
+    for one in ("subject", "base_subject"):
+        monkeypatch.setattr(f"mhc.bench.throughput.race.{one}", lambda _: prey)
+    mutant = next(one for one in ALL.values() if one.base == "manual" and not one.clean)
+    done = race(mutant, limit=3, seed=0)
+    assert (done.fault, done.campaign, done.found, done.plain) == ("", None, "", {})
+    assert done.cases > 0
+
+
 def test_a_race_tells_what_the_campaign_found_in_what_is_clean() -> None:
     mutants = [next(one for one in ALL.values() if one.clean is clean) for clean in (False, True)]
     told = replace(RACE, found="dx is 0: {}")

@@ -1,24 +1,30 @@
 """How soon a campaign finds known-bad implementations, beside the plain loop: the same mutants on the same cores.
 
-Each compiles for itself, in a cache of its own that is empty when it begins.
+Each compiles for itself, in a cache of its own that is empty when it begins. What either finds counts if the correct
+implementation passes the same case; the time of that run is not counted.
 """
 
 import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
+from mhc.bench.apart import Ended, run_apart
 from mhc.bench.campaigns import campaign
 from mhc.bench.detection.hunt import base_subject, subject
 from mhc.bench.detection.sets import KNOWN, set_of
 from mhc.bench.detection.suites import COMPARATORS
 from mhc.bench.markdown import table
 from mhc.bench.throughput.plain import apart
+from mhc.case import Case
 from mhc.fuzz.campaign.campaign import Budget, Campaign
 from mhc.fuzz.campaign.pool import Pool
+from mhc.fuzz.check.check import check
 from mhc.fuzz.executors.local import LocalExecutor
 from mhc.fuzz.worker.limits import Limits
 from mhc.fuzz.worker.process import HarnessError
+from mhc.implementation import Implementation
 from mhc.oracles.mutants.record import Mutant
 from mhc.registry import load
 
@@ -35,7 +41,7 @@ class Race:
     """One mutant under the campaign and under the plain loop.
 
     Attributes:
-        campaign: seconds until it had a finding, without the start of its process; None where it had none.
+        campaign: seconds until it had a finding that counts, without the start of its process; None where it had none.
         plain: the same of the loop, by comparator; absent where it found nothing.
         found: the message of that finding, and its case.
         cases, plain_cases: that each had checked by then.
@@ -76,7 +82,7 @@ def race(mutant: Mutant, limit: float, seed: int) -> Race:
     fault, at, found, cases = "", None, "", 0
     with tempfile.TemporaryDirectory() as cache:
         try:
-            at, found, cases = _campaign(spec, limit, seed, cache)
+            at, found, cases = _campaign(spec, "" if mutant.clean else correct, limit, seed, cache)
         except HarnessError as error:
             fault = str(error)
     with tempfile.TemporaryDirectory() as cache:
@@ -94,8 +100,12 @@ def race(mutant: Mutant, limit: float, seed: int) -> Race:
     )
 
 
-def _campaign(spec: str, limit: float, seed: int, cache: str) -> tuple[float | None, str, int]:
-    """Return the seconds until the first finding of a campaign with one worker, what that is, and its cases until then."""
+def _campaign(spec: str, correct: str, limit: float, seed: int, cache: str) -> tuple[float | None, str, int]:
+    """Return the seconds until the first finding of a campaign with one worker, what that is, and its cases until then.
+
+    Args:
+        correct: names what must pass the finding's case; "" for nothing, since of a clean variant every finding counts.
+    """
     loaded = load(spec)
     implementation = replace(loaded, env={**loaded.env, "MHC_CACHE": cache})
     specs = {implementation.name: (spec, implementation)}
@@ -103,8 +113,17 @@ def _campaign(spec: str, limit: float, seed: int, cache: str) -> tuple[float | N
     def counts(running: Campaign) -> Mapping[str, float]:
         return running.store.counts().get(implementation.name, {})
 
+    counted: dict[str, bool] = {}  # of each finding, whether the correct implementation passes its case
+
+    def first_counted(running: Campaign) -> Mapping[str, Any] | None:
+        findings = running.store.findings() if running.found else {}
+        for key, kept in findings.items():
+            if key not in counted:
+                counted[key] = not correct or _is_right(correct, json.dumps(kept["document"]["case"]), limit)
+        return next((kept for key, kept in findings.items() if counted[key]), None)
+
     def tick(running: Campaign) -> None:
-        if running.found:
+        if first_counted(running) is not None:
             running.stop("found")
         elif running.now - counts(running).get("starting", 0.0) >= limit:
             running.stop("limit")
@@ -112,13 +131,25 @@ def _campaign(spec: str, limit: float, seed: int, cache: str) -> tuple[float | N
     pool = Pool(specs, LocalExecutor(specs, "cpu", 1, Limits(run=_RUN, compile=_COMPILE)))
     with campaign(specs, pool, Budget(), seed=seed, on_tick=tick) as running:
         running.run()
-        first = next(iter(running.store.findings().values()), None)
+        first = first_counted(running)
         until = counts(running)
     cases = int(until.get("checked", 0) + until.get("refused", 0))
     if first is None or (seconds := first["at"] - until.get("starting", 0.0)) > limit:
         return None, "", cases
     found = first["document"]
     return max(0.0, seconds), f"{found['message']}: {json.dumps(found['case'])}", cases
+
+
+def _is_right(correct: str, case: str, limit: float) -> bool:
+    """Return whether the correct implementation passes a case, in a process of its own."""
+    try:
+        return bool(run_apart(_passes, correct, case, limit=limit))
+    except Ended:
+        return False
+
+
+def _passes(implementation: Implementation, case: str) -> bool:
+    return not check(implementation, Case.from_json(case), "cpu").failures
 
 
 def scores(races: Sequence[Race], limit: float) -> dict[str, Score]:
