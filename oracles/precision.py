@@ -64,7 +64,9 @@ def plan(trial: Trial) -> Plan | list[Verdict]:
             if got is not None and name in numbers:
                 rows = got if few is None else few.take(got, trial.case.table.result_specs[name])
                 one = judge_tensor(name, rows, numbers[name])
-                verdicts.append(replace(one, message=f"{one.message} {_OWN}") if one.status is Status.FAIL else one)
+                if one.status is Status.FAIL:
+                    one = replace(one, message=f"{one.message} {_OWN}", other=_as_case(trial.case))
+                verdicts.append(one)
         return verdicts
 
     return Plan(runs=[Run(label=LABEL, inputs=inputs, saved=wanted.saved)], judge=judge)
@@ -89,7 +91,7 @@ def made(case: Case, device: torch.device) -> Inputs:
     return edited(materialise(dense, device), edits)
 
 
-def as_case(case: Case) -> Case | None:
+def _as_case(case: Case) -> Case | None:
     """Return the case whose inputs the gate runs on; None where no case has them, since it puts zeros among them."""
     return None if case.table.function is None else _dense(case)
 

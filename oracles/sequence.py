@@ -7,7 +7,6 @@ tensor is rewritten in place. Or its backward reads what the last forward left b
 check of one case shows each of these, so that a fresh process reproduces it.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -28,10 +27,6 @@ NAME = "sequence"
 OTHERS = "wrong after others"
 """The symptom of a run of another case; all other verdicts are of the case itself."""
 SIZES, DTYPE, SCALARS, REWRITTEN = "other sizes", "another dtype", "other scalars", "rewritten inputs"
-
-
-_RUN = re.compile(r"\(run: (?P<how>[a-z ]+), \S+-(?P<digest>[0-9a-f]{8})\)")
-"""How a verdict names the run of another case. Of its id the digest counts: older versions wrote the sizes otherwise."""
 
 
 def of_other_sizes(trial: Trial) -> Plan | list[Verdict]:
@@ -58,33 +53,16 @@ def of_other_scalars(trial: Trial) -> Plan | list[Verdict]:
     return _between(trial, SCALARS, case)
 
 
-def run_between(case: Case, dtypes: Sequence[str], message: str) -> Case | None:
-    """Return the other case that a failing verdict on `case` is about, by its message; None where it is about no other.
-
-    Args:
-        dtypes: of cases that the implementation takes.
-    """
-    found = _RUN.search(message)
-    others = {SIZES: other_sizes(case), DTYPE: another_dtype(case, dtypes), SCALARS: other_scalars(case)}
-    other = None if found is None else others.get(found["how"])
-    return other if found is not None and other is not None and other.digest == found["digest"] else None
-
-
-def _label(how: str, case: Case) -> str:
-    """Return the label of a run of another case, by which an author and the minimiser find it again."""
-    return f"{how}, {case.id}"
-
-
 def _between(trial: Trial, how: str, case: Case) -> Plan:
     """Plan a run of another case, and then one with the same inputs as the first."""
-    label, again = _label(how, case), f"again after {how}"
+    label, again = f"{how}, {case.id}", f"again after {how}"
     inputs = materialise(case, trial.inputs.device)
     wanted = reference(inputs)
 
     def judge(observed: Mapping[str, Observation]) -> list[Verdict]:
         allowed = tolerances(inputs, wanted, declared=trial.declared)
         return [
-            *(_named(one, label) for one in agree(NAME, OTHERS, observed[label], allowed)),
+            *(_named(one, label, case) for one in agree(NAME, OTHERS, observed[label], allowed)),
             *agree(NAME, "changed by others", observed[again], trial.allowed, first=trial.observation),
         ]
 
@@ -92,9 +70,11 @@ def _between(trial: Trial, how: str, case: Case) -> Plan:
     return Plan(runs=[Run(label=label, inputs=inputs, saved=wanted.saved), same], judge=judge)
 
 
-def _named(verdict: Verdict, label: str) -> Verdict:
-    """Return a verdict on another case; one that fails names its run."""
-    return replace(verdict, message=f"{verdict.message} (run: {label})") if verdict.status is Status.FAIL else verdict
+def _named(verdict: Verdict, label: str, case: Case) -> Verdict:
+    """Return a verdict on another case; one that fails names its run and has the case."""
+    if verdict.status is not Status.FAIL:
+        return verdict
+    return replace(verdict, message=f"{verdict.message} (run: {label})", other=case)
 
 
 def another_dtype(case: Case, dtypes: Sequence[str]) -> Case | None:

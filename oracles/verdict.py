@@ -8,6 +8,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from mhc.case import Case
 from mhc.element import element_name
 from mhc.oracles.error_map import ErrorMap
 
@@ -48,6 +49,7 @@ class Verdict:
         errors: measured on demand, for tables; campaigns leave it None.
         against: the implementation compared with; empty for every gate but `pair`.
         run: the label of the further run that fails by itself, as the first run might; empty for every other verdict.
+        other: the case that was run and fails, where that is not the judged one.
         sampled: the tolerance is a sampled one, which is statistical, and no derived bound.
         where: in which elements it fails, once that is asked for (`located`), where the oracle compares elements.
         locate: computes `where`; kept until then only, since it holds the tensors.
@@ -62,6 +64,7 @@ class Verdict:
     errors: Errors | None = None
     against: str = ""
     run: str = ""
+    other: Case | None = None
     sampled: bool = False
     where: ErrorMap | None = field(default=None, repr=False)
     locate: Callable[[], ErrorMap] | None = field(default=None, repr=False, compare=False)

@@ -18,7 +18,7 @@ from mhc.fuzz.check.check import check as check_case
 from mhc.fuzz.check.level import Level
 from mhc.fuzz.findings import fixtures
 from mhc.fuzz.findings.finding import Finding, finding
-from mhc.fuzz.minimise.minimise import confirm, minimise
+from mhc.fuzz.minimise.minimise import after_others, confirm, minimise
 from mhc.fuzz.minimise.sandbox import least_limit, processes
 from mhc.fuzz.report import describe
 from mhc.fuzz.report.unjudged import summary, unjudged
@@ -175,10 +175,7 @@ class Run:
         """Make the case small, save it, and return how it fails."""
         found = self._finding(case, wrong[0])
         least = least_limit(self._implementation)
-        dtypes = self._implementation.dtypes if self._apart else None
-        small = minimise(
-            found, self._device, start=self._start, dtypes=dtypes, fresh=self._apart, least=least, seconds=_SECONDS
-        )
+        small = minimise(found, self._device, start=self._start, fresh=self._apart, least=least, seconds=_SECONDS)
         note = "" if small.reduction is None else str(small.reduction)
         if not self._apart:
             small, note = self._confirmed(small, least)
@@ -197,10 +194,14 @@ class Run:
         if self._spec is None:
             return replace(small, reduction=None), f"no module has it under a name, so no command replays it; {sizes}"
         try:
-            again = confirm(small, processes(self._spec, self._implementation, self._device), least=least).reduction
+            start = processes(self._spec, self._implementation, self._device)
+            again = confirm(small, start, least=least).reduction
+            assert again is not None
+            if not again.reproduced and (after := after_others(small, start, least)).fingerprint != small.fingerprint:
+                after = minimise(after, self._device, start=start, least=least, seconds=_SECONDS)
+                return after, str(after.reduction)
         except HarnessError as fault:
             return replace(small, reduction=None), f"not replayed in a fresh process: {fault}; {sizes}"
-        assert again is not None
         reduction = replace(before, reproduced=again.reproduced, runs=again.runs)
         return replace(small, reduction=reduction), str(reduction)
 

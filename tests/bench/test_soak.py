@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from mhc.bench.cli import main
 from mhc.bench.soak import run
-from mhc.bench.soak.report import expected, render, statements
+from mhc.bench.soak.report import _lost, expected, render, statements
 from mhc.bench.soak.run import Leg, Plan, Snapshot, command, marked
 from mhc.oracles.mutants.misbehaving.catalogue import MISBEHAVING
 
@@ -39,6 +39,7 @@ LEG = Leg(
     seconds=62.0,
     late=1.0,
     printed=frozenset({ABORTS}),
+    dropped=frozenset(),
     output="FOUND aborts\n",
     errors="",
     left=(),
@@ -67,8 +68,13 @@ def test_a_leg_goes_on_with_the_run_and_its_whole_budget() -> None:
 
 
 def test_all_statements_hold_of_a_good_soak() -> None:
-    renamed = replace(LEG, printed=LEG.printed | {"manual: h_in: wrong after others, or by itself (sequence)"})
-    assert [str(one) for one in statements(PLAN, [renamed]) if not one.holds] == [], "it may get another name"
+    gone = "manual: h_in: value (bound)"
+    found = replace(LEG, printed=LEG.printed | {gone})
+    dropped = replace(LEG, dropped=frozenset({gone}))
+    assert [str(one) for one in statements(PLAN, [replace(found, dropped=dropped.dropped)]) if not one.holds] == []
+    before = replace(found, after=replace(AFTER, findings={**AFTER.findings, gone: ("manual", "bound", "value")}))
+    assert [*_lost([before, dropped])] == [], "it was taken back"
+    assert [*_lost([before, LEG])] == [f"{gone} after leg 2"]
     killed = replace(LEG, end=signal.SIGKILL, status=-9, reported=False, left=("sleep 1000",))
     assert [str(one) for one in statements(PLAN, [killed, LEG]) if not one.holds] == []
     text = render(PLAN, [killed, LEG], command="python -m mhc.bench soak")

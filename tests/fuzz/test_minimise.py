@@ -21,9 +21,8 @@ from mhc.fuzz.minimise.sandbox import Sandbox, Start
 from mhc.fuzz.report import describe_other
 from mhc.fuzz.worker.client import WorkerClient
 from mhc.fuzz.worker.process import HarnessError
-from mhc.oracles import liveness, precision
+from mhc.oracles import liveness
 from mhc.oracles.error_map import error_map
-from mhc.oracles.sequence import other_sizes
 from mhc.oracles.verdict import Verdict, failed, passed
 from tests.fuzz.test_search import BIG, one_hot, plain
 from tests.support.helpers import altered
@@ -208,13 +207,43 @@ def test_what_depends_on_earlier_calls_is_tried_in_a_process_of_its_own_each_tim
     assert result.reduction.stable
 
 
-def test_one_that_is_right_by_itself_is_told_to_be_wrong_after_others() -> None:
-    wrong = failed("sequence", "h_in", "wrong after others", "wrong after others: h_in[0, 0, 0] = 1")
-    start, _ = stubs(lambda case, depth: wrong if depth is Level.FULL else FINE)
+AFTER = failed("sequence", "h_in", "wrong after others", "wrong after others: h_in[0, 0, 0] = 1")
+
+
+def test_one_that_is_right_by_itself_and_wrong_after_others_is_minimised_as_that() -> None:
+    start, _ = stubs(lambda case, depth: AFTER if depth is Level.FULL else FINE)
     result = minimise(found(WRONG), "cpu", start=start)
+    assert result.fingerprint == found(AFTER).fingerprint
+    assert (result.case, result.message) == (plain(), AFTER.message)
     assert result.reduction is not None
-    assert result.reduction.reproduced == 0
-    assert result.message == f"as found\nright in a new process; then {wrong.message} (sequence)"
+    assert result.reduction.stable
+    first, second = describe_other(found(WRONG), result).splitlines()
+    assert first == "DROPPED mine: h_in: value (bound)"
+    assert second == f"    {BIG.id} is right in a new process: mine: h_in: wrong after others (sequence)"
+
+
+@pytest.mark.parametrize("alone", [FINE, failed("bound", "h_res", "value", ""), WRONG])
+def test_another_case_that_is_wrong_by_itself_shows_nothing_that_is_kept(alone: Verdict) -> None:
+    other = default_case(B=2, S=5, n=4, D=33)
+    after = replace(AFTER, other=other)
+    start, _ = stubs(lambda case, depth: alone if case == other else after if depth is Level.FULL else FINE)
+    result = minimise(found(WRONG), "cpu", start=start, checks=20)
+    assert result.fingerprint == found(WRONG if alone is WRONG else AFTER).fingerprint
+    assert result.reduction is not None
+    assert (result.reduction.reproduced == 0) == (alone is WRONG)
+
+
+def test_what_the_sequence_gate_says_but_once_is_not_asked_for_again() -> None:
+    asked = list[Level]()
+
+    def answer(case: Case, depth: Level) -> Verdict:
+        asked.append(depth)
+        return replace(AFTER, subject="dx") if depth is Level.FULL else FINE
+
+    start, _ = stubs(answer)
+    result = minimise(found(AFTER), "cpu", start=start, checks=20)
+    assert result.fingerprint == found(AFTER).fingerprint
+    assert result.message.startswith("as found\nnot reproduced in a new process")
 
 
 def test_a_value_that_depends_on_memory_that_holds_no_input_is_told_to() -> None:
@@ -239,64 +268,6 @@ def test_what_is_known_of_one_that_is_not_reproduced() -> None:
     start, _ = stubs(lambda case, depth: inexact if depth is Level.FULL else FINE)
     result = minimise(found(WRONG), "cpu", start=start)
     assert result.message == f"as found\n{why}; in a new process another gate fails: {inexact.message} (exact)"
-
-
-def after_another(case: Case) -> Finding:
-    """The finding that `case` is right and another one wrong that ran after it."""
-    label = f"other sizes, {other_sizes(case).id}"
-    message = f"wrong after others: h_in[0, 0, 0] = 1 (run: {label})"
-    return replace(found(failed("sequence", "h_in", "wrong after others", message), case), message=message)
-
-
-def test_one_that_ran_after_others_and_is_wrong_by_itself_is_what_is_minimised() -> None:
-    case = default_case(B=2, S=5, n=4, D=33)
-    given = list[tuple[Case, Level]]()
-
-    def answer(one: Case, depth: Level) -> Verdict:
-        given.append((one, depth))
-        return FINE if one == case else WRONG
-
-    start, _ = stubs(answer)
-    result = minimise(after_another(case), "cpu", start=start, dtypes=("bfloat16",))
-    assert result.fingerprint == found(WRONG).fingerprint
-    assert (result.case, result.message) == (plain(), WRONG.message)
-    assert given[0] == (other_sizes(case), Level.PLAIN)
-    assert (case, Level.PLAIN) not in given
-    assert result.drawn is not None
-    assert result.drawn.case == other_sizes(case)
-
-
-@pytest.mark.parametrize("operator", ["softmax", "mhc_pre"])
-def test_what_is_plainly_wrong_on_the_precision_gates_inputs_is_no_loss_of_precision(operator: str) -> None:
-    case = default_case(operator=operator)
-    own, imprecise = (
-        precision.as_case(case),
-        failed("precision", "h_in", "imprecise", "h_in[0, 0, 0] = 1 on inputs of its own"),
-    )
-    start, _ = stubs(lambda one, depth: imprecise if depth is Level.FULL or one != own else WRONG)
-    result = minimise(found(imprecise, case), "cpu", start=start, dtypes=("float32",))
-    wrong = operator == "softmax"  # the gate puts zeros among the inputs of mhc_pre, which no case has
-    assert (own is not None) == wrong
-    assert result.fingerprint == found(WRONG if wrong else imprecise, case).fingerprint
-    if own is not None:
-        assert own.tensors["x"].kind == "normal"
-        words = describe_other(found(imprecise, case), replace(result, case=own))
-        assert words.endswith(f"{own.id}, which has the gate's inputs, is wrong by itself: mine: h_in: value (bound)")
-    start, _ = stubs(lambda one, depth: imprecise if depth is Level.FULL else FINE)
-    assert minimise(found(imprecise, case), "cpu", start=start, dtypes=("float32",)).fingerprint.oracle == "precision"
-
-
-@pytest.mark.parametrize("alone", [FINE, failed("bound", "h_res", "value", ""), DEAD])
-def test_one_that_is_right_by_itself_and_wrong_after_others_stays_so(alone: Verdict) -> None:
-    case = default_case(B=2, S=5, n=4, D=33)
-    wrong = failed("sequence", "h_in", "wrong after others", "wrong after others: h_in[0, 0, 0] = 1")
-    start, _ = stubs(lambda one, depth: alone if one == other_sizes(case) else wrong if depth is Level.FULL else FINE)
-    result = minimise(after_another(case), "cpu", start=start, dtypes=("bfloat16",))
-    assert result.fingerprint == found(wrong).fingerprint
-    assert result.case == plain()
-    start, _ = stubs(lambda one, depth: WRONG if one == other_sizes(case) else wrong if depth is Level.FULL else FINE)
-    for asked, dtypes in ((found(wrong, case), ("bfloat16",)), (after_another(case), None)):
-        assert minimise(asked, "cpu", start=start, dtypes=dtypes).fingerprint == found(wrong).fingerprint
 
 
 def test_hangs_are_given_a_few_times_what_healthy_cases_take() -> None:

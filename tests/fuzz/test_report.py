@@ -17,7 +17,7 @@ from mhc.fuzz.cli.replay_table import replay_table
 from mhc.fuzz.findings.finding import Reduction, finding, read_finding
 from mhc.fuzz.findings.fingerprint import Fingerprint
 from mhc.fuzz.findings.known_issues import KnownIssue
-from mhc.fuzz.report import Run, describe, describe_other, markdown, read, write_reports
+from mhc.fuzz.report import Run, describe, markdown, read, write_reports
 from mhc.fuzz.report.junit import junit
 from mhc.fuzz.report.page import page
 from mhc.fuzz.report.words import details
@@ -334,24 +334,6 @@ def test_what_the_ledger_knows_is_known_and_no_failure(tmp_path: Path, monkeypat
     assert "waits for a release (#12)" in markdown(run)
     assert "waits for a release (#12)" in page(run)
     assert run.outcome == ("known", "Nothing new: 1 known finding in 3 cases in 12 s")
-
-
-def test_what_may_be_wrong_by_itself_is_told_so_until_that_is_known(tmp_path: Path) -> None:
-    case = default_case(operator=str(WINDOW.operator), T=4, K=2, dtype="float32", scalars={"window": 1})
-    failure = failed("sequence", "y", "wrong after others", "wrong after others: y[0, 0] = 1 (run: other sizes, CASE)")
-    found = finding("one", WINDOW, case, failure)
-    first, second = describe(found, tmp_path / "one.json").splitlines()[:2]
-    title = f"{found.fingerprint.implementation}: y: wrong after others, or by itself (sequence)"
-    assert (first, second.strip()) == (f"FOUND {title}", "y[0, 0] = 1 (run: other sizes, CASE)")
-    assert describe_other(found, found).startswith(f"DROPPED {title}\n")
-    with closing(Store.create(tmp_path / FILE)) as store:
-        store.keep(found.fingerprint.id, found.document, "raw", 1.0)
-        run = read(tmp_path, store)
-    assert title in markdown(run)
-    assert "wrong after others:" not in markdown(run)
-    reduction = Reduction(elements_before=1, elements=1, checks=1, seconds=1.0, reproduced=3, runs=3)
-    settled = describe(replace(found, reduction=reduction), tmp_path / "one.json", minimal=True).splitlines()
-    assert settled[:2] == [f"MINIMAL {found.fingerprint}", f"    {failure.message}"]
 
 
 def test_a_finding_that_did_not_fail_again_is_not_called_minimal(tmp_path: Path) -> None:

@@ -58,6 +58,18 @@ def test_one_that_turns_out_to_be_another_is_that_one_which_may_be_there_already
     assert set(store.findings()) == {ID}
 
 
+def test_another_one_that_is_minimised_is_not_minimised_again(tmp_path: Path) -> None:
+    store, new, small = Store.create(tmp_path / "run.db"), list[Finding](), list[Finding]()
+    one = triage(store, new, small)
+    one.add((WRONG,), 1.0)
+    one.waiting.clear()
+    reduction = Reduction(elements_before=2, elements=1, checks=9, seconds=1.0, reproduced=3, runs=3)
+    other = replace(OTHER, reduction=reduction)
+    one.minimal(WRONG, other, 2.0)
+    assert (new, small, one.waiting) == ([WRONG, other], [other], [])
+    assert {id_: row["state"] for id_, row in store.findings().items()} == {OTHER_ID: "minimal"}
+
+
 def test_of_a_case_the_first_new_finding_is_kept_and_those_before_it_are_counted(tmp_path: Path) -> None:
     store, new = Store.create(tmp_path / "run.db"), list[Finding]()
     one = triage(store, new, [])

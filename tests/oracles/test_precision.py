@@ -9,9 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from mhc import Case, default_case, materialise, reference
+from mhc import Case, Implementation, default_case, materialise, operator, reference
 from mhc.case import with_tensor
 from mhc.declared import AS_REFERENCE
+from mhc.fuzz.check.check import check
+from mhc.fuzz.check.level import Level
 from mhc.operators.mhc_pre.torch.implementations import GOLDEN, MANUAL
 from mhc.oracles import precision
 from mhc.oracles.bounds.deviation_number import DeviationNumber, TruncatingDeviationNumber
@@ -90,6 +92,28 @@ def test_another_order_is_as_precise(mutant: Any) -> None:
 def test_a_backward_that_recomputes_the_forward_passes() -> None:
     verdicts = gate_verdicts(precision.GATE, GOLDEN, default_case(B=2, S=9, n=3, D=70, dtype="float32"))
     assert {one.status for one in verdicts} == {Status.PASS}
+
+
+@operator(x="[T] float32")
+def tripled(x: Tensor) -> Tensor:
+    return 3 * x
+
+
+def test_what_is_plainly_wrong_on_the_gates_inputs_is_no_loss_of_precision() -> None:
+    one = Implementation(name="one", operator=tripled, function=lambda x: 3 * x + (x != 0))
+    zeros = default_case(operator=str(one.operator), T=9, dtype="float32")
+    case = next(case for case in (with_tensor(zeros, "x", seed=seed) for seed in range(99)) if precision.GATE.drawn(case))
+    (wrong,) = (one for one in gate_verdicts(precision.GATE, one, case) if one.status is Status.FAIL)
+    assert wrong.symptom == "imprecise"
+    assert wrong.other is not None
+    assert wrong.other.tensors["x"].kind == "normal"
+    judgement = check(one, case, "cpu", Level.DRAWN)
+    assert judgement == check(one, wrong.other, "cpu", Level.PLAIN)
+    assert {(one.oracle, one.symptom) for one in judgement.failures} == {("bound", "value")}
+    case = scaled_case(B=1, S=2, n=1, D=512, dtype="float32")
+    verdicts = gate_verdicts(precision.GATE, implementation(ALL["digits_18_projection"]), case)
+    others = {one.other for one in verdicts if one.status is Status.FAIL}
+    assert others == {None}, "the gate puts zeros among the inputs of mhc_pre, which no case has"
 
 
 def test_what_it_does_not_judge() -> None:

@@ -14,14 +14,15 @@ from mhc.fuzz.check.check import check
 from mhc.fuzz.check.level import Level
 from mhc.operators.mhc_pre.torch.implementations import MANUAL
 from mhc.oracles import sequence
-from mhc.oracles.sequence import another_dtype, other_scalars, other_sizes, run_between
+from mhc.oracles.gates import RARE
+from mhc.oracles.sequence import another_dtype, other_scalars, other_sizes
 from mhc.oracles.verdict import Status
 from mhc.recipe import Layout
 from tests.support.helpers import altered, gate_symptoms, gate_verdicts
 
 Function = Callable[[Tensor], Tensor]
 CASE = default_case(B=1, S=2, n=2, D=3, dtype="float32")
-REWRITTEN, DTYPE, SCALARS, _ = sequence.GATES
+REWRITTEN, DTYPE, SCALARS, SIZES = sequence.GATES
 
 
 @operator(x="[T, D] float32", D=(1, 40))
@@ -104,12 +105,67 @@ def test_a_failure_in_another_case_names_it() -> None:
     assert {one.subject for one in failures} == {"y", "dx"}
     for wrong in failures:
         assert wrong.message.endswith(f"(run: other sizes, {other.id})")
-        assert run_between(case, ("float32",), wrong.message) == other
-    assert run_between(case, ("float32",), "wrong after others: y[0, 0] = 1") is None
-    run = f"wrong after others: y[0, 0] = 1 (run: other sizes, {other.id})"
-    assert run_between(case, ("float32",), run.replace(other.id, f"unit_norm-T=5D=9-fp32-{other.digest}")) == other
-    assert run_between(case, ("float32",), run.replace("other sizes", "another dtype")) is None
-    assert run_between(case, ("float32",), run.replace(other.digest, "01234567")) is None
+        assert wrong.other == other
+
+
+def wrong_from(width: int) -> Function:
+    """Nothing is kept."""
+    return lambda x: right()(x) * (2 if x.shape[-1] >= width else 1)
+
+
+def raises_from(width: int) -> Function:
+    def function(x: Tensor) -> Tensor:
+        if x.shape[-1] >= width:
+            raise ValueError("too wide")
+        return right()(x)
+
+    return function
+
+
+def width_of_the_last_call() -> Function:
+    """The first call of a greater width is wrong, and the second one right."""
+    widths: list[int] = []
+
+    def function(x: Tensor) -> Tensor:
+        widths.append(x.shape[-1])
+        return x * torch.rsqrt(x[:, : widths[-2:][0]].square().sum(-1, keepdim=True) + 1e-6)
+
+    return function
+
+
+@pytest.mark.parametrize("make", [wrong_from, raises_from])
+def test_of_a_drawn_case_another_one_that_is_wrong_by_itself_is_judged_in_its_place(make: Callable[[int], Function]) -> None:
+    case = case_that(grows=True)
+    implementation = Implementation(name="one", operator=unit_norm, function=make(21))
+    judged = check(implementation, case, "cpu", Level.DRAWN, rare=RARE.index(SIZES))
+    assert judged.failures
+    assert judged == check(implementation, other_sizes(case), "cpu", Level.PLAIN)
+    every = check(implementation, case, "cpu", Level.FULL)
+    assert every.case == case, "only campaigns draw"
+    assert {one.other for one in every.failures} == {other_sizes(case)}
+
+
+def test_what_is_right_by_itself_is_wrong_after_others() -> None:
+    case = case_that(grows=True)
+    implementation = Implementation(name="one", operator=unit_norm, function=width_of_the_last_call())
+    judged = check(implementation, case, "cpu", Level.DRAWN, rare=RARE.index(SIZES))
+    assert judged.case == case
+    assert {(one.oracle, one.symptom, one.other) for one in judged.failures} == {
+        ("sequence", "wrong after others", other_sizes(case))
+    }
+
+
+def test_another_case_is_run_alone_only_where_it_fails() -> None:
+    calls: list[int] = []
+
+    def function(x: Tensor) -> Tensor:
+        calls.append(x.shape[-1])
+        return right()(x)
+
+    implementation = Implementation(name="one", operator=unit_norm, function=function)
+    assert not check(implementation, case_that(grows=True), "cpu", Level.DRAWN, rare=RARE.index(SIZES)).failures
+    assert 21 in calls
+    assert calls[-1] == 20
 
 
 @operator(x="[T, D] storage", cosine="[T, D] float32", D=(1, 40))
@@ -141,11 +197,11 @@ def test_what_is_kept_without_its_dtype_is_found() -> None:
     other = another_dtype(case, implementation.dtypes)
     assert other is not None
     implementation = replace(implementation, forward=table_of_the_first_dtype())
-    wrong = [one.message for one in gate_verdicts(DTYPE, implementation, case) if one.status is Status.FAIL]
+    wrong = [one for one in gate_verdicts(DTYPE, implementation, case) if one.status is Status.FAIL]
     assert wrong
-    for message in wrong:
-        assert message.endswith(f"(run: another dtype, {other.id})")
-        assert run_between(case, implementation.dtypes, message) == other
+    for one in wrong:
+        assert one.message.endswith(f"(run: another dtype, {other.id})")
+        assert one.other == other
 
 
 def test_another_dtype_is_not_tried_where_there_is_none() -> None:
@@ -175,9 +231,9 @@ def test_what_is_kept_without_a_scalar_is_found() -> None:
     other = other_scalars(case)
     assert other is not None
     assert (other.scalars["factor"], other.sizes, other.dtype) == (1.0, case.sizes, case.dtype)
-    wrong = [one.message for one in gate_verdicts(SCALARS, implementation, case) if one.status is Status.FAIL]
+    wrong = [one for one in gate_verdicts(SCALARS, implementation, case) if one.status is Status.FAIL]
     assert wrong
-    assert [run_between(case, ("float32",), one) for one in wrong] == [other] * len(wrong)
+    assert {one.other for one in wrong} == {other}
     beside = other_scalars(replace(case, scalars={"factor": 3.0}))
     assert beside is not None
     assert beside.scalars["factor"] == 1.0

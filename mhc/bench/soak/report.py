@@ -10,7 +10,6 @@ from mhc.bench.markdown import table
 from mhc.bench.soak.run import RIGHT, Leg, Plan, Snapshot
 from mhc.bench.verbs import today
 from mhc.environment import environment
-from mhc.fuzz.report.words import OR_BY_ITSELF
 from mhc.oracles.mutants.misbehaving.catalogue import MISBEHAVING
 
 LATE = 10.0
@@ -70,11 +69,11 @@ def statements(plan: Plan, legs: Sequence[Leg]) -> list[Statement]:
 
 
 def _lost(legs: Sequence[Leg]) -> Iterator[str]:
-    """Yield what was there and is not any more; a finding that may get another name until it is minimised may go."""
+    """Yield what was there and is not any more, but for what was taken back."""
     before = Snapshot()
     known: set[str] = set()
     for number, leg in enumerate(legs, 1):
-        known |= {one for one in leg.printed if OR_BY_ITSELF not in one} | set(before.findings)
+        known = (known | leg.printed | set(before.findings)) - leg.dropped
         yield from (f"{one} after leg {number}" for one in sorted(known - set(leg.after.findings)))
         for name, n in before.counts.items():
             now = leg.after.counts.get(name, 0.0)

@@ -83,7 +83,8 @@ class Leg:
     Attributes:
         end: the signal that ended it; None: its time was over. status: of its end; None: it had to be killed.
         seconds: that it lived. late: from the moment that it should end (the signal, or its time) to its end.
-        printed: the findings that it printed on standard output. output, errors: what it printed.
+        printed: the findings that it printed on standard output. dropped: those that it took back.
+        output, errors: what it printed.
         left: command lines of processes that outlived it. reported: it wrote its reports.
         after: what the store had then.
     """
@@ -93,6 +94,7 @@ class Leg:
     seconds: float
     late: float
     printed: frozenset[str]
+    dropped: frozenset[str]
     output: str
     errors: str
     left: Sequence[str]
@@ -167,6 +169,7 @@ def _leg(
         seconds=now - since,
         late=now - due,
         printed=frozenset(re.findall(r"^(?:FOUND|MINIMAL|NOT REPRODUCED) (.+)$", text, re.MULTILINE)),
+        dropped=frozenset(re.findall(r"^DROPPED (.+)$", text, re.MULTILINE)),
         output=text,
         errors=errors.read_text(encoding="utf-8", errors="replace"),
         left=left,

@@ -82,7 +82,9 @@ class Triage:
         self._found.discard(gone)
         self._known.add(gone)
         self._on_other(drawn, found)
-        self.add((found,), at)
+        if self.add((found,), at) and found.reduction is not None:
+            self.waiting.remove(found)
+            self.minimal(found, found, at)
 
 
 def _is_minimal_program(found: Finding) -> bool:

@@ -30,7 +30,10 @@ IN_TURN_ONCE = 2048
 
 @dataclass(frozen=True)
 class Judgement:
-    """A case with its verdicts: the case that was drawn, or the same without the schedule that was refused."""
+    """A case with its verdicts: the one that was drawn, the same without the schedule that was refused, or another one.
+
+    It is another one where a gate ran that beside the one that was drawn, and it is wrong by itself.
+    """
 
     case: Case
     verdicts: list[Verdict]
@@ -59,6 +62,9 @@ def check(
     ran to its end in the first run; in campaigns only where nothing was wrong with it, since they would report the same bug
     in other words. Shared memory and changed settings (`SIDE_EFFECT_GATES`) do not count there: they would hide all else.
 
+    Where a gate of a campaign ran another case and that fails, it is judged alone, twice. If the same result is wrong then
+    too, or it does not run, that judgement is returned. What is kept for longer may still be the cause: the minimiser sees.
+
     An error of the device that the harness meets later counts against the case too: its kernel runs asynchronously.
 
     In Triton's interpreter the programs of a launch run together, which is quicker, unless every gate is asked for. What
@@ -78,15 +84,27 @@ def check(
     def judged() -> Judgement:
         return _judged(implementation, case, device, depth, clock, peers=peers, measure=measure, rare=rare, locate=locate)
 
-    if depth is not Level.FULL and implementation.env.get(VARIABLE) == "1":
-        with in_lockstep() as launched:
-            together = judged()
-            if together.failures and launched.programs > IN_TURN:
-                order = Order.IN_TURN if launched.programs <= IN_TURN_ONCE else Order.REVERSED
-                return _with_races(implementation, together, device, order)
-        if not together.failures:
-            return together
-    return judged()
+    lockstep = depth is not Level.FULL and implementation.env.get(VARIABLE) == "1"
+    judgement = _in_lockstep(implementation, device, judged) if lockstep else judged()
+    if depth is not Level.DRAWN:
+        return judgement
+    for other in dict.fromkeys(one.other for one in judgement.failures if one.other is not None):
+        wrong = {one.subject for one in judgement.failures if one.other == other}
+        for _ in range(2):  # before the second time, no other case has run
+            alone = check(implementation, other, device, Level.PLAIN, clock, peers=peers, measure=measure, locate=locate)
+        if any(one.subject in wrong or one.oracle == liveness.NAME for one in alone.failures):
+            return alone
+    return judgement
+
+
+def _in_lockstep(implementation: Implementation, device: str, judged: Callable[[], Judgement]) -> Judgement:
+    """Return what `judged` does with all programs of a launch together; where that fails, with one after the other."""
+    with in_lockstep() as launched:
+        together = judged()
+        if together.failures and launched.programs > IN_TURN:
+            order = Order.IN_TURN if launched.programs <= IN_TURN_ONCE else Order.REVERSED
+            return _with_races(implementation, together, device, order)
+    return judged() if together.failures else together
 
 
 def _with_races(implementation: Implementation, judgement: Judgement, device: str, order: Order) -> Judgement:
@@ -216,7 +234,7 @@ def further(
                 wrong = [one for one in failing if fresh and _key(one) not in reported]
                 verdicts += [one for one in wrong if one.oracle in SIDE_EFFECT_GATES]
                 reported |= {_key(one) for one in wrong if one.oracle in SIDE_EFFECT_GATES}
-                broken += _unfit(gate, run, done[run.label], failing, fresh)
+                broken += _unfit(gate, run, done[run.label], failing, fresh, trial.case)
             if liveness.device_lost(done[run.label]):
                 return verdicts + broken
         verdicts += broken or plan.judge(done)
@@ -248,11 +266,14 @@ def _key(verdict: Verdict) -> tuple[str, str, str]:
     return verdict.oracle, verdict.subject, verdict.symptom
 
 
-def _unfit(gate: Gate, run: Run, observation: Observation, failing: Iterable[Verdict], fresh: bool) -> list[Verdict]:
+def _unfit(
+    gate: Gate, run: Run, observation: Observation, failing: Iterable[Verdict], fresh: bool, case: Case
+) -> list[Verdict]:
     """Return why the gate cannot judge a further run. The run's own failures are reported once."""
     if observation.refused is not None:
         return [not_applicable(gate.name, run.label, f"refused: {observation.refused}")]
     wrong = [one for one in failing if one.oracle not in SIDE_EFFECT_GATES]
     if wrong and fresh:
-        return [replace(one, message=f"{one.message} (run: {run.label})", run=run.label) for one in wrong]
+        other = None if run.inputs.case == case else run.inputs.case
+        return [replace(one, message=f"{one.message} (run: {run.label})", run=run.label, other=other) for one in wrong]
     return [not_applicable(gate.name, run.label, "its run failed")] if observation.failure is not None else []

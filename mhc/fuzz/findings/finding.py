@@ -22,6 +22,8 @@ from mhc.registry import Tested
 
 _Record = TypeVar("_Record", Fingerprint, "Reduction", ErrorMap)
 _LONGEST = 2000  # characters of a message that is kept
+UNKNOWN_CAUSE = "calls before it in its process may be the cause, or chance"
+"""What the message of a finding that is not reproduced says of its cause."""
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 

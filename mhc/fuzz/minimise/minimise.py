@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,15 +11,14 @@ from mhc.case import Case, default_case
 from mhc.case_json import CaseError
 from mhc.drawn_case import DrawnCase
 from mhc.fuzz.check.level import Level
-from mhc.fuzz.findings.finding import MOST_STEPS, Drawn, Finding, Reduction, Step
+from mhc.fuzz.findings.finding import MOST_STEPS, UNKNOWN_CAUSE, Drawn, Finding, Reduction, Step
 from mhc.fuzz.findings.fingerprint import Fingerprint
 from mhc.fuzz.findings.ordering import elements
 from mhc.fuzz.minimise.sandbox import LEAST_LIMIT, Sandbox, Start, least_limit, processes
 from mhc.fuzz.minimise.search import search
 from mhc.fuzz.worker.limits import Limits
 from mhc.fuzz.worker.protocol import Fault, Minimise, Minimised
-from mhc.implementation import Implementation
-from mhc.oracles import bound, memory, nonfinite, precision, sequence
+from mhc.oracles import bound, memory, nonfinite, sequence
 from mhc.oracles.verdict import Status, Verdict
 from mhc.programs.drawn_program import DrawnProgram
 from mhc.programs.minimise import search as search_programs
@@ -41,7 +40,6 @@ def minimise(
     device: str,
     *,
     start: Start | None = None,
-    dtypes: Sequence[str] | None = None,
     fresh: bool = True,
     least: float = LEAST_LIMIT,
     checks: int = CHECKS,
@@ -50,14 +48,13 @@ def minimise(
 ) -> Finding:
     """Return `found` with the simplest case of the same fingerprint, its message, and how stable it is.
 
-    Where it is about another case than its own, which is wrong by itself, that is the finding instead (`by_itself`).
+    Where its case is right in a new process, and wrong after others there, that is the finding instead (`after_others`).
 
     Cases run in worker processes, so that crashes and hangs are minimised too; each costs a process. All gates judge, unless
     the fingerprint shows without the gates that need further runs. A flaky case is run several times.
 
     Args:
         start: starts a process for a number of seconds that a case may take; a worker of `found.spec` where not given.
-        dtypes: of cases that it takes, where `start` is given; None where `start` starts no new process.
         fresh: whether it does.
         least: seconds below which a case is never taken for hung, where `start` is given.
         checks, seconds: when to stop the search. Confirming the result comes on top.
@@ -70,8 +67,7 @@ def minimise(
     if start is None:
         implementation = load_tested(found.spec)
         start, least = processes(found.spec, implementation, device, found.against), least_limit(implementation)
-        found, dtypes = replace(found, variables=implementation.env), _dtypes(implementation)
-    found = by_itself(found, start, dtypes, least=least)
+        found = replace(found, variables=implementation.env)
     sandbox = Sandbox(start, limit=_limit(found, least), least=least)
     try:
         if found.hung and isinstance(found.case, Case):  # measure a healthy case, so that a hang is detected soon
@@ -91,10 +87,14 @@ def minimise(
     if not _reproduced(confirmed) and small.case != found.case:
         confirmed = confirm(found, start, probe.depth or Level.FULL, runs=probe.runs, least=least)
     if _reproduced(confirmed):
-        more = _from_memory(confirmed, start, least)
+        confirmed = replace(confirmed, message=confirmed.message + _from_memory(confirmed, start, least))
     else:
-        more = _after_others(confirmed, start, least, fresh=fresh)
-    confirmed = replace(confirmed, message=confirmed.message + more)
+        confirmed = after_others(confirmed, start, least, fresh=fresh)
+        if confirmed.fingerprint != found.fingerprint:
+            left = max(1.0, seconds - (clock() - began))
+            return minimise(
+                confirmed, device, start=start, fresh=fresh, least=least, checks=checks, seconds=left, clock=clock
+            )
     assert confirmed.reduction is not None
     smaller = confirmed.case != found.case
     reduction = replace(
@@ -115,50 +115,32 @@ def _search(case: DrawnCase, holds: Callable[[Any], bool], **limits: Any) -> Dra
     return search(case, holds, **limits)
 
 
-def by_itself(found: Finding, start: Start, dtypes: Sequence[str] | None, *, least: float = LEAST_LIMIT) -> Finding:
-    """Return the finding that another case makes, of which `found` tells, if that is wrong without `found` too.
+def after_others(found: Finding, start: Start, least: float, *, fresh: bool = True) -> Finding:
+    """Return the finding that the sequence gate makes on a case that is right by itself; else what is known of `found`.
 
-    That is the case which ran after that of `found`, or the one on whose inputs the precision gate judged: what is plainly
-    wrong is no loss of precision. Any other finding is returned as it is. The other case is judged alone in a new process.
-    """
-    if dtypes is None or not isinstance(found.case, Case):
-        return found
-    own = found.fingerprint.oracle == precision.NAME
-    case = precision.as_case(found.case) if own else sequence.run_between(found.case, dtypes, found.message)
-    if case is None:
-        return found
-    sandbox = Sandbox(start, limit=_limit(found, least), least=least)
-    try:
-        verdicts = sandbox.verdicts(case, Level.PLAIN)
-    finally:
-        sandbox.stop()
-    before = found.fingerprint
-    wrong = next((one for one in verdicts if one.status is Status.FAIL and one.subject == before.subject), None)
-    if wrong is None:
-        return found
-    fingerprint = Fingerprint.of(wrong, before.operator, before.implementation)
-    return replace(found, fingerprint=fingerprint, case=case, message=wrong.message, errors=wrong.where)
-
-
-def _dtypes(tested: Tested) -> Sequence[str] | None:
-    return tested.dtypes if isinstance(tested, Implementation) else None
-
-
-def _after_others(found: Finding, start: Start, least: float, *, fresh: bool) -> str:
-    """Return, for a case that is right by itself, how the sequence gate fails on it; else what is known of it.
+    What the gate says of another case counts only where that is right by itself in a new process.
 
     Args:
         fresh: `start` starts new processes.
     """
+    seen = found.fingerprint
     failures = [one for one in _alone(found, start, least, Level.FULL) if one.status is Status.FAIL]
-    first = next((one for one in failures if one.oracle == sequence.NAME), None)
-    if first is not None:
-        return f"\nright in a new process; then {first.message} ({sequence.NAME})"
+    for one in failures if seen.oracle != sequence.NAME else ():
+        if one.oracle == sequence.NAME and not (one.other is not None and _is_wrong(found, one, start, least)):
+            fingerprint = Fingerprint.of(one, seen.operator, seen.implementation)
+            return replace(found, fingerprint=fingerprint, message=one.message, errors=one.where, reduction=None)
     if not fresh:
-        return ""
-    other = next((one for one in failures if one.subject == found.fingerprint.subject), None)
+        return found
+    other = next((one for one in failures if one.subject == seen.subject), None)
     more = "" if other is None else f"; in a new process another gate fails: {other.message} ({other.oracle})"
-    return f"\nnot reproduced in a new process: calls before it in its process may be the cause, or chance{more}"
+    return replace(found, message=f"{found.message}\nnot reproduced in a new process: {UNKNOWN_CAUSE}{more}")
+
+
+def _is_wrong(found: Finding, seen: Verdict, start: Start, least: float) -> bool:
+    """Return whether the other case that a verdict is about is wrong by itself."""
+    assert seen.other is not None
+    alone = _alone(replace(found, case=seen.other), start, least, Level.PLAIN)
+    return any(one.status is Status.FAIL and one.subject == seen.subject for one in alone)
 
 
 def _from_memory(found: Finding, start: Start, least: float) -> str:
@@ -192,8 +174,6 @@ def run_minimise(
 ) -> Minimised | Fault:
     """Minimise a campaign's finding, within the limits of its workers. Return the fault where that cannot be done.
 
-    One that turns out to be another finding (`by_itself`) is returned as that at once: the campaign may have it already.
-
     Args:
         implementation: returns the one that the finding is on.
         log: file for what the processes write. gpu: the one CUDA device that they see.
@@ -203,13 +183,10 @@ def run_minimise(
     try:
         loaded = implementation()
         start = processes(found.spec, loaded, device, found.against, limits=limits, log=log, gpu=gpu, waiting=waiting)
-        least, dtypes = least_limit(loaded), _dtypes(loaded)
-        other = by_itself(found, start, dtypes, least=least)
-        if other.fingerprint != found.fingerprint:
-            return Minimised(finding=other)
+        least = least_limit(loaded)
         smaller = _confirmed(found, start, least)
         if smaller is None:
-            smaller = minimise(other, device, start=start, least=least, checks=request.checks, seconds=request.seconds)
+            smaller = minimise(found, device, start=start, least=least, checks=request.checks, seconds=request.seconds)
     except BaseException as error:  # the drawn case stands
         return Fault.of(error)
     return Minimised(finding=smaller)

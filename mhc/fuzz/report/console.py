@@ -5,8 +5,7 @@ from pathlib import Path
 from mhc.files import replace_text
 from mhc.fuzz.campaign.harness_faults import FaultRecord
 from mhc.fuzz.findings.finding import Finding
-from mhc.fuzz.report.words import as_told, bounded, details, replay_command
-from mhc.oracles import precision
+from mhc.fuzz.report.words import bounded, details, replay_command
 
 
 def write_finding(folder: Path, found: Finding) -> Path:
@@ -23,10 +22,8 @@ def describe_fault(fault: FaultRecord) -> str:
 
 
 def describe_other(drawn: Finding, found: Finding) -> str:
-    """Return that a finding is gone, since another case, of which it told, is wrong by itself, which is another one."""
-    which = "which has the gate's inputs" if drawn.fingerprint.oracle == precision.NAME else "which ran after its case"
-    other = f"{found.case.id}, {which}, is wrong by itself: {found.fingerprint}"
-    return f"DROPPED {as_told(drawn).fingerprint}\n    {other}"
+    """Return that a finding is gone, since its case is right by itself and wrong after others, which is another one."""
+    return f"DROPPED {drawn.fingerprint}\n    {drawn.case.id} is right in a new process: {found.fingerprint}"
 
 
 def describe(found: Finding, path: Path, device: str = "cpu", *, minimal: bool = False) -> str:
@@ -35,11 +32,10 @@ def describe(found: Finding, path: Path, device: str = "cpu", *, minimal: bool =
     Args:
         minimal: it is minimised, or did not fail in a new process; then what its case has is listed too.
     """
-    told = as_told(found)
-    message = bounded(told.message).replace("\n", "\n    ")
+    message = bounded(found.message).replace("\n", "\n    ")
     command = replay_command(path, device, found.spec, found.against)
     special = details(found.case) if minimal else ""
     lines = [message, found.case.id, *([special] if special else []), command]
     gone = found.reduction is not None and not found.reduction.reproduced
     heading = "FOUND" if not minimal else "NOT REPRODUCED" if gone else "MINIMAL"
-    return f"{heading} {told.fingerprint}\n    " + "\n    ".join(lines)
+    return f"{heading} {found.fingerprint}\n    " + "\n    ".join(lines)

@@ -12,7 +12,7 @@ from mhc.fuzz.check.differential import Pair
 from mhc.fuzz.findings.finding import Finding, Reduction
 from mhc.fuzz.findings.ordering import elements
 from mhc.fuzz.report.unjudged import Unjudged, by_sampling, nothing_judged, refusals, summary, unjudged, why_nothing
-from mhc.fuzz.report.words import UNCONFIRMED, as_told, bounded, details, duration, plural
+from mhc.fuzz.report.words import UNCONFIRMED, bounded, details, duration, plural
 from mhc.operator import OPERATORS
 from mhc.programs.drawn_program import DrawnProgram
 from mhc.programs.languages import language_of
@@ -52,11 +52,11 @@ class StoredFinding:
     @property
     def title(self) -> str:
         """Return the fingerprint in words."""
-        return bounded(str(as_told(self.finding).fingerprint), 300)
+        return bounded(str(self.finding.fingerprint), 300)
 
     @property
     def message(self) -> str:
-        return bounded(as_told(self.finding).message)
+        return bounded(self.finding.message)
 
     @property
     def case(self) -> Mapping[str, Any]:

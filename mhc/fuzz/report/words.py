@@ -2,7 +2,6 @@
 
 import math
 import shlex
-from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
@@ -12,9 +11,7 @@ from mhc.case import Case
 from mhc.drawn_case import DrawnCase
 from mhc.element import element_name
 from mhc.fuzz.campaign.store import TICK
-from mhc.fuzz.findings.finding import Finding
 from mhc.operator import STORAGE_DTYPES, TensorSpec
-from mhc.oracles import sequence
 from mhc.recipe import CONTIGUOUS, Recipe
 from mhc.registry import built_in
 from mhc.terminal import one_line, safe
@@ -32,22 +29,6 @@ _LITERALS = 3  # of a tensor, that are listed
 _VALUES = 8  # elements of a tensor of integers or booleans, whose values are all listed; or runs of equal ones
 _RUNS_OF = 1 << 12  # elements at most of a tensor whose runs are listed
 _STEPS = (1, 2, 3, 6, 12, 30, 60, 90, 180, 360, 720, 1440, 2880)
-
-
-OR_BY_ITSELF = "or by itself"
-"""What a finding that is not minimised adds to its symptom, where it may get another name."""
-
-
-def as_told(found: Finding) -> Finding:
-    """Return a finding in the words that people read, which claim no more of it than is known.
-
-    What is wrong in a case that ran after another one may be wrong by itself. Until it is minimised, that is not known.
-    """
-    seen = found.fingerprint
-    if (seen.oracle, seen.symptom) != (sequence.NAME, sequence.OTHERS) or found.reduction is not None:
-        return found
-    either = replace(seen, symptom=f"{sequence.OTHERS}, {OR_BY_ITSELF}")
-    return replace(found, fingerprint=either, message=found.message.removeprefix(f"{sequence.OTHERS}: "))
 
 
 def bounded(text: str, longest: int = LONGEST) -> str:

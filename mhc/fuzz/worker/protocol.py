@@ -179,9 +179,9 @@ class Judged:
 
 @dataclass(frozen=True, kw_only=True)
 class Minimised:
-    """The answer to `Minimise`: the finding on the simplest case, with how often that fails; or another one, as it is.
+    """The answer to `Minimise`: the finding on the simplest case, with how often that fails.
 
-    It is another one, not minimised, where it tells of another case than its own, and that is wrong by itself.
+    It is another one, of the sequence gate, where its case is right by itself and wrong after others.
     """
 
     finding: Finding
