@@ -14,7 +14,7 @@ from mhc import Implementation, Layout, Recipe, default_case, operator
 from mhc.fuzz.campaign.store import FILE, Store
 from mhc.fuzz.cli.main import main
 from mhc.fuzz.cli.replay_table import replay_table
-from mhc.fuzz.findings.finding import Reduction, finding, read_finding
+from mhc.fuzz.findings.finding import UNKNOWN_CAUSE, Reduction, finding, read_finding
 from mhc.fuzz.findings.fingerprint import Fingerprint
 from mhc.fuzz.findings.known_issues import KnownIssue
 from mhc.fuzz.report import Run, describe, markdown, read, write_reports
@@ -334,6 +334,29 @@ def test_what_the_ledger_knows_is_known_and_no_failure(tmp_path: Path, monkeypat
     assert "waits for a release (#12)" in markdown(run)
     assert "waits for a release (#12)" in page(run)
     assert run.outcome == ("known", "Nothing new: 1 known finding in 3 cases in 12 s")
+
+
+@pytest.mark.parametrize("seen", [4, 5, 1234])
+def test_what_is_not_reproduced_and_was_met_often_is_no_chance(seen: int, tmp_path: Path) -> None:
+    case = default_case(operator=str(WINDOW.operator), T=4, K=2, dtype="float32", scalars={"window": 1})
+    message = f"y[0, 0] = 1\nnot reproduced in a new process: {UNKNOWN_CAUSE}"
+    reduction = Reduction(elements_before=1, elements=1, checks=1, seconds=1.0, reproduced=0, runs=3)
+    found = replace(finding("one", WINDOW, case, failed("bound", "y", "value", message)), reduction=reduction)
+    with closing(Store.create(tmp_path / FILE)) as store:
+        store.keep(found.fingerprint.id, found.document, "minimal", 1.0)
+        for _ in range(seen - 1):
+            store.seen(found.fingerprint.id)
+        run = read(tmp_path, store)
+    kept = (
+        f"not reproduced in a new process: met {seen:,} times, so not by chance: wrong only after other calls, which leave "
+        "something behind: a stale cache, or one whose key leaves out an argument"
+    )
+    for text in (markdown(run), junit(run), page(run)):
+        assert (kept in text) == (seen >= 5)
+        assert ("may be the cause, or chance" in text) == (seen < 5)
+    (stored,) = run.findings
+    hang = replace(found, fingerprint=replace(found.fingerprint, oracle="liveness", symptom="hang"))
+    assert replace(stored, finding=hang).message == message, "a slow machine may be the cause each time"
 
 
 def test_a_finding_that_did_not_fail_again_is_not_called_minimal(tmp_path: Path) -> None:

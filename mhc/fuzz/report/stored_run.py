@@ -9,16 +9,21 @@ from mhc import drawn_case
 from mhc.case_json import operator_of, parse
 from mhc.fuzz.campaign.harness_faults import FaultRecord, read_faults
 from mhc.fuzz.check.differential import Pair
-from mhc.fuzz.findings.finding import Finding, Reduction
+from mhc.fuzz.findings.finding import UNKNOWN_CAUSE, Finding, Reduction
 from mhc.fuzz.findings.ordering import elements
 from mhc.fuzz.report.unjudged import Unjudged, by_sampling, nothing_judged, refusals, summary, unjudged, why_nothing
 from mhc.fuzz.report.words import UNCONFIRMED, bounded, details, duration, plural
 from mhc.operator import OPERATORS
+from mhc.oracles import bound, nonfinite
 from mhc.programs.drawn_program import DrawnProgram
 from mhc.programs.languages import language_of
 from mhc.strategies.regions import labels
 
 _MUCH = 0.2  # of the time that workers start, from which on the report says it
+
+_OFTEN = 5
+"""So many times a wrong value is not met by chance."""
+_KEPT = "wrong only after other calls, which leave something behind: a stale cache, or one whose key leaves out an argument"
 
 Counts = Mapping[str, Mapping[str, int]]
 
@@ -56,7 +61,11 @@ class StoredFinding:
 
     @property
     def message(self) -> str:
-        return bounded(self.finding.message)
+        """Return its message; of a wrong value that is not reproduced and was met often, that this is no chance."""
+        words = self.finding.message
+        if self.seen >= _OFTEN and self.finding.fingerprint.oracle in {bound.NAME, nonfinite.NAME}:
+            words = words.replace(UNKNOWN_CAUSE, f"met {self.seen:,} times, so not by chance: {_KEPT}")
+        return bounded(words)
 
     @property
     def case(self) -> Mapping[str, Any]:
