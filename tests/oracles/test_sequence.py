@@ -122,6 +122,18 @@ def raises_from(width: int) -> Function:
     return function
 
 
+def raises_again_from(width: int) -> Function:
+    """A forward and a backward are wrong, and what follows them raises."""
+    wide: list[Tensor] = []
+
+    def function(x: Tensor) -> Tensor:
+        if x.shape[-1] >= width:
+            wide.append(x)
+        return (raises_from if len(wide) > 2 else wrong_from)(width)(x)
+
+    return function
+
+
 def width_of_the_last_call() -> Function:
     """The first call of a greater width is wrong, and the second one right."""
     widths: list[int] = []
@@ -133,7 +145,7 @@ def width_of_the_last_call() -> Function:
     return function
 
 
-@pytest.mark.parametrize("make", [wrong_from, raises_from])
+@pytest.mark.parametrize("make", [wrong_from, raises_from, raises_again_from])
 def test_of_a_drawn_case_another_one_that_is_wrong_by_itself_is_judged_in_its_place(make: Callable[[int], Function]) -> None:
     case = case_that(grows=True)
     implementation = Implementation(name="one", operator=unit_norm, function=make(21))
