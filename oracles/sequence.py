@@ -95,13 +95,19 @@ def another_dtype(case: Case, dtypes: Sequence[str]) -> Case | None:
 
 
 def other_scalars(case: Case) -> Case | None:
-    """Return a case with plain values, of the same sizes, in which each scalar has its next choice; None where none has."""
+    """Return a case with plain values, of the same sizes, in which scalars have their next choice; None where none has.
+
+    Of several a hash of the case decides which ones stay, but not all: a cache may be found by some of them alone.
+    """
     scalars = dict(case.scalars)
     for name, choices in case.table.scalar_choices.items():
         at = choices.index(scalars[name]) if scalars[name] in choices else -1
         scalars[name] = choices[(at + 1) % len(choices)]
-    if scalars == dict(case.scalars):
+    changed = [name for name, value in scalars.items() if value != case.scalars[name]]
+    if not changed:
         return None
+    staying = hash_below(case, SCALARS, 2 ** len(changed) - 1)
+    scalars |= {name: case.scalars[name] for at, name in enumerate(changed) if staying >> at & 1}
     return _plain(case, dtype=case.dtype, scalars=scalars, **{name: case.sizes[name] for name in case.axes})
 
 

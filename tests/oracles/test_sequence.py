@@ -251,6 +251,23 @@ def test_what_is_kept_without_a_scalar_is_found() -> None:
     assert beside.scalars["factor"] == 1.0
 
 
+@operator(x="[T] storage", step=(1, 2), beta=(0.5, 0.25), rate=(1.0, 2.0))
+def corrected(x: Tensor, *, step: int, beta: float, rate: float) -> Tensor:
+    return x / (1 - beta**step) * rate
+
+
+def test_of_several_scalars_some_stay() -> None:
+    """A correction that is kept for a step alone shows where the step stays and beta does not."""
+    assert Implementation(name="one", operator=corrected, function=corrected.function).operator == "corrected"
+    cases = [default_case(operator="corrected", dtype="float32", T=size) for size in range(1, 40)]
+    kept = [
+        {name for name, value in case.scalars.items() if value == other.scalars[name]}
+        for case in cases
+        if (other := other_scalars(case))
+    ]
+    assert len({frozenset(one) for one in kept}) == 2**3 - 1, "every selection but all of them"
+
+
 def test_other_scalars_are_not_tried_where_there_are_none() -> None:
     implementation = Implementation(name="one", operator=gathered, function=gathered.function)
     (verdict,) = gate_verdicts(SCALARS, implementation, default_case(operator="gathered", T=5))
