@@ -1,4 +1,4 @@
-"""Bugs of compilers that are reported. A program that shows one is not judged, so that it does not hide others.
+"""Bugs of compilers that are reported. A program that may show one and fails is not judged, so that it does not hide others.
 
 A test runs each example: one that passes again fails the suite, since the entry is then out of date.
 """
@@ -50,7 +50,8 @@ class Known:
     Attributes:
         issue: where; a folder of ours until it is sent. before: the first release without it; None: the newest still has it.
         kinds: of the targets that have it; without any: all of compilers.
-        holds: whether a program may show it. example: a program that does. ends: the process, by a signal.
+        holds: whether a program may show it. example: a program that does.
+        ends: or hangs the process, so that a program that may show it is not run.
     """
 
     issue: str
@@ -72,16 +73,23 @@ def is_before(release: str, other: str) -> bool:
     return one < two
 
 
-def known(program: DrawnProgram, release: str, kind: str = "c", entries: Sequence[Known] | None = None) -> Known | None:
+def known(
+    program: DrawnProgram,
+    release: str,
+    kind: str = "c",
+    entries: Sequence[Known] | None = None,
+    *,
+    ends: bool = False,
+) -> Known | None:
     """Return the first reported bug that the program may show with a release on a target of a kind.
 
     Args:
-        entries: the reported bugs of its language; by default TileLang's.
+        entries: the reported bugs of its language; by default TileLang's. ends: only those that end or hang the process.
     """
     forms = [program]
     if isinstance(program, Program):
         forms.append(_with_values(program))
-    mine = (one for one in (KNOWN if entries is None else entries) if one.is_in(release, kind))
+    mine = (one for one in (KNOWN if entries is None else entries) if one.is_in(release, kind) and (one.ends or not ends))
     return next((one for one in mine if any(map(one.holds, forms))), None)
 
 

@@ -88,7 +88,22 @@ def test_a_right_compiler_has_no_finding_and_every_result_follows_its_begin() ->
     assert len(judged) + messages[-1].left_out == 20
     assert not any(one.findings for one in judged)
     assert all(set(one.outcomes.values()) == {"judged"} for one in judged)
-    assert all(known(Program.from_json(one.case), "0.1.8") is None for one in judged)
+    assert all(known(Program.from_json(one.case), "0.1.8", ends=True) is None for one in judged)
+
+
+def test_what_may_show_a_reported_bug_is_judged_only_where_it_passes() -> None:
+    def wrong_where_known(program: Program) -> dict[str, np.ndarray]:
+        shown = known(program, "0.1.8") is not None
+        return {name: ~one.astype(bool) if shown else one for name, one in evaluate(program).items()}
+
+    def judged(compute: Callable[[Program], dict[str, np.ndarray]]) -> set[Program]:
+        messages = answers(compiler(compute), *ROUNDS)
+        assert not any(one.findings for one in checked(messages))
+        assert len(checked(messages)) + sum(one.left_out for one in messages if isinstance(one, Done)) == 80
+        return {Program.from_json(one.case) for one in checked(messages)}
+
+    everything, unknown = judged(right), judged(wrong_where_known)
+    assert unknown == {one for one in everything if known(one, "0.1.8") is None} < everything
 
 
 def test_the_same_seed_draws_the_same_programs_and_skip_leaves_the_first_out() -> None:

@@ -47,7 +47,8 @@ class Covered:
     """What came of some rounds.
 
     Attributes:
-        target: its name, with its release. judged: programs with a verdict. masked: those that may show a reported bug.
+        target: its name, with its release. judged: programs with a verdict. masked: those that fail as a
+            reported bug may, or in which one may end the process.
         productions: of each, how many of the judged programs have it. ended: the process ended on one of them.
     """
 
@@ -71,10 +72,15 @@ def cover(one: Drawn) -> Covered:
 
 def _covered(target: ProgramTarget, one: Drawn) -> Covered:
     drawn = sample(features_of(target), PROGRAMS, one.seed)
-    programs = [program for program in drawn if known(program, target.release(), target.kind) is None]
+    safe = [program for program in drawn if known(program, target.release(), target.kind, ends=True) is None]
+    unmasked = [
+        (program, verdicts)
+        for program, verdicts in judge(target, safe)
+        if all(one.status is not Status.FAIL for one in verdicts) or known(program, target.release(), target.kind) is None
+    ]
     judged = [
         program
-        for program, verdicts in judge(target, programs)
+        for program, verdicts in unmasked
         if any(verdict.status is not Status.NOT_APPLICABLE for verdict in verdicts)
     ]
     counts = Counter(label for program in judged for label in productions(program))
@@ -83,7 +89,7 @@ def _covered(target: ProgramTarget, one: Drawn) -> Covered:
         spec=one.spec,
         target=f"{target.name.partition('@')[0]}, {target.release()}",
         judged=len(judged),
-        masked=len(drawn) - len(programs),
+        masked=len(drawn) - len(unmasked),
         productions=dict(counts),
     )
 

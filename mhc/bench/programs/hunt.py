@@ -125,12 +125,12 @@ def _send(connection: Connection, function: Callable[..., Any], *arguments: Any)
 def _right(target: ProgramTarget, one: Round) -> Lowered:
     features = CPU_BEFORE_VECTORS if target.kind == "c" else KINDS["cuda" if one.seed % 2 else "c"]
     drawn = sample(features, ROUND, one.seed)
-    unknown = [
+    safe = [
         (number, program)
         for number, program in enumerate(drawn, start=one.first)
-        if known(program, target.release(), target.kind) is None
+        if known(program, target.release(), target.kind, ends=True) is None
     ]
-    lowered = [(number, program, text) for number, program in unknown if isinstance(text := lower(target, program), str)]
+    lowered = [(number, program, text) for number, program in safe if isinstance(text := lower(target, program), str)]
     with tempfile.TemporaryDirectory(prefix="mhc-program-") as name:
         texts = [text for _, _, text in lowered]
         ready = target.prepare([program for _, program, _ in lowered], texts, Path(name), exact=False)
@@ -139,7 +139,7 @@ def _right(target: ProgramTarget, one: Round) -> Lowered:
             for (number, program, text), one in zip(lowered, ready, strict=True)
             if _failure(run(program, one)) is None
         ]
-    return Lowered(name=one.name, programs=found, drawn=len(drawn), wrong=len(unknown) - len(found))
+    return Lowered(name=one.name, programs=found, drawn=len(drawn), wrong=len(safe) - len(found))
 
 
 def hunt(fault: Fault, rounds_: Sequence[Lowered]) -> Hunted:

@@ -91,7 +91,7 @@ class Programs:
             if isinstance(source, str):
                 lowered[number] = source
             else:
-                self._judged(target, program, source)
+                left_out += not self._judged(target, program, source)
         with tempfile.TemporaryDirectory(prefix="mhc-program-") as name:
             chosen = [wanted[number] for number in lowered]
             started = time.perf_counter()
@@ -99,7 +99,7 @@ class Programs:
             self._seconds += time.perf_counter() - started
             for number, one in zip(lowered, ready, strict=True):
                 verdicts = self._timed(number, wanted[number], partial(run, wanted[number], one))
-                self._judged(target, wanted[number], verdicts)
+                left_out += not self._judged(target, wanted[number], verdicts)
         self._send(Done(drawing=drawing, left_out=left_out))
 
     def _timed(self, number: int, program: AnyProgram, work: Callable[[], Any]) -> Any:
@@ -111,10 +111,16 @@ class Programs:
         self._seconds += time.perf_counter() - started
         return result
 
-    def _judged(self, target: ProgramTarget, program: AnyProgram, verdicts: list[Verdict]) -> None:
-        """Send the result of the program that was begun last, minimised where it fails."""
+    def _judged(self, target: ProgramTarget, program: AnyProgram, verdicts: list[Verdict]) -> bool:
+        """Send the result of the program that was begun last, minimised where it fails.
+
+        Returns:
+            Whether it was sent: what fails and may show a bug that is reported is not judged.
+        """
         started = time.perf_counter()
         failure = _failure(verdicts)
+        if failure is not None and _known(target, program):
+            return False
         self._found.judged(program, None if failure is None else kind_of(failure))
         findings = () if failure is None else (self._finding(target, program, failure),)
         seconds, self._seconds = self._seconds + time.perf_counter() - started, 0.0
@@ -127,10 +133,11 @@ class Programs:
                 outcomes={} if findings else {one.subject: JUDGED for one in verdicts},
             )
         )
+        return True
 
     def _masked(self, target: ProgramTarget, program: AnyProgram) -> bool:
-        """Return whether to leave out a program: it may show a bug that is reported, or was found before."""
-        return _known(target, program) or self._found.left_out(program)
+        """Return whether not to run a program: a reported bug may end the process in it, or it may show one found before."""
+        return _known(target, program, ends=True) or self._found.left_out(program)
 
     def _finding(self, target: ProgramTarget, program: AnyProgram, failure: Verdict) -> Finding:
         if failure.oracle != EVALUATOR and kind_of(failure) in self._kinds:
@@ -220,9 +227,9 @@ def _cpu_seconds() -> float:
     return sum(os.times()[:4])
 
 
-def _known(target: ProgramTarget, program: AnyProgram) -> bool:
-    """Return whether a program may show a reported bug."""
-    return known(program, target.release(), target.kind, language_of(program).known) is not None
+def _known(target: ProgramTarget, program: AnyProgram, *, ends: bool = False) -> bool:
+    """Return whether a program may show a reported bug; with `ends`, one that ends or hangs the process."""
+    return known(program, target.release(), target.kind, language_of(program).known, ends=ends) is not None
 
 
 def _strategy(target: ProgramTarget) -> SearchStrategy[Any]:

@@ -369,6 +369,7 @@ KNOWN: tuple[Known, ...] = (
     Known(
         issue=f"{UNSENT}/descriptor_store_below_0",
         kinds=("cuda",),
+        ends=True,
         holds=lambda program: any(isinstance(one, BlockStore) for one in walk(program.body)) and stores_below_0(program),
         example=TritonProgram(
             buffers=(Buffer("y", 8, written=True),),
