@@ -214,11 +214,14 @@ class Operands(Woven):
         return Drawn(Binary("%", a.node, Const(divisor, dtype)), 0, divisor - 1)
 
     def _quotient(self, op: str, a: Drawn, b: Drawn, dtype: str) -> Drawn:
-        """Return a quotient or a remainder, of a divisor that is not 0."""
+        """Return a quotient or a remainder, of a divisor that is not 0, now and then since a choice tests it."""
         least, most = range_of(dtype)
+        tested = self._scope.lazy and b.low <= 0 < b.high and self.pick(False, True)
         if isinstance(b.node, Const):
             b = b if b.low > 0 or (b.low < 0 and op != "ceildiv") else self._divisor(dtype, "//" if op != "ceildiv" else "%")
             b = self._number(abs(b.low), dtype) if op == "ceildiv" else b
+        elif tested:
+            b = Drawn(b.node, b.low if b.low < 0 and op != "ceildiv" else 1, b.high)
         elif b.low <= 0:
             b = self._nonzero(b, dtype, positive=op == "ceildiv")
         if a.low == least < 0 and b.low <= -1 <= b.high:
@@ -228,7 +231,24 @@ class Operands(Woven):
             if a.high + b.high - 1 > most:
                 return a
         kept = self._fits(*divided(op, a, b), dtype)
-        return a if kept is None else Drawn(Binary(op, a.node, b.node), *kept)
+        if kept is None:
+            return a
+        made = Drawn(Binary(op, a.node, b.node), *kept)
+        return self._unless_zero(made, b, dtype) if tested else made
+
+    def _unless_zero(self, made: Drawn, b: Drawn, dtype: str) -> Drawn:
+        """Return a choice between a quotient and another value, by whether the divisor is one that may be divided by.
+
+        Args:
+            b: the divisor, between the ends where it may be; 0 it is not.
+        """
+        other = self._any_leaf(dtype)
+        (holds, fails), zero = (">", "<=") if b.low > 0 else ("!=", "=="), Const(0, dtype)
+        node = self.pick(
+            Select(Binary(holds, b.node, zero), made.node, other.node),
+            Select(Binary(fails, b.node, zero), other.node, made.node),
+        )
+        return Drawn(node, min(made.low, other.low), max(made.high, other.high))
 
     def _nonzero(self, b: Drawn, dtype: str, *, positive: bool) -> Drawn:
         """Return a value that is never 0, in one of several ways."""

@@ -307,8 +307,8 @@ CPU = Features()
 CPU_BEFORE_VECTORS = Features(loops=("serial", "unroll"), scopes=("local", "var"), copies=False)
 """The same before release 0.1.9, which compiles no parallel loop and no copy of several elements there."""
 ARITHMETIC = Features(
-    dtypes=(*grammar.INTEGERS, "bool"), loops=("serial",), scopes=("local", "var"), copies=False, symbols=False
+    dtypes=(*grammar.INTEGERS, "bool"), loops=("serial",), scopes=("local", "var"), copies=False, symbols=False, lazy=False
 )
-"""TVM's arithmetic, which rewrites integers only."""
+"""TVM's arithmetic, which rewrites integers only. Its choice is `tir.Select`, which may evaluate both sides."""
 GPU = Features(threads=(1, 32, 1, 64, 96, 128), tiles=True, configs=("tl.disable_tma_lower", "tl.disable_warp_specialized"))
 """TileLang's CUDA target."""

@@ -26,7 +26,7 @@ class Features:
     Attributes:
         loops: their kinds. scopes: where temporary buffers may lie. threads: of a block. tiles: operations of all
             threads of a block together, which a third of the programs consist of. symbols: sizes that the compiler does
-            not know.
+            not know. lazy: a choice evaluates only what it chooses.
     """
 
     dtypes: tuple[str, ...] = grammar.DTYPES
@@ -37,6 +37,7 @@ class Features:
     threads: tuple[int, ...] = (1,)
     tiles: bool = False
     symbols: bool = True
+    lazy: bool = True
 
 
 class Statements:
@@ -44,7 +45,7 @@ class Statements:
 
     def __init__(self, draw: Draw, features: Features) -> None:
         self._draw, self._features = draw, features
-        self._scope = Scope(dtypes=features.dtypes)
+        self._scope = Scope(dtypes=features.dtypes, lazy=features.lazy)
         self._expressions = Operands(draw, self._scope)
         self._buffers: list[Buffer] = []
         self._used = 0
