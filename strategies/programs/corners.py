@@ -10,7 +10,7 @@ from mhc.strategies.programs.indices import Drawn
 
 _WIDE = ("int32", "uint32", "int64")
 _SHAPES = ("scaled", "narrowed", "masked", "ladder", "narrowed")
-_MORE = ("clamped", "widened", "widened", "floored", "narrowed", "narrowed", "chosen")
+_MORE = ("clamped", "widened", "widened", "widened", "floored", "narrowed", "narrowed", "chosen")
 _SUMS = ("factored", "parts")
 
 
@@ -160,17 +160,21 @@ class Corners(Expressions):
         return self._made(second, self._made(first, a, bounds[0], dtype), bounds[1], dtype)
 
     def _widened(self, dtype: str) -> Drawn:
-        """Draw an operation of 64 bits whose operands are of 32, in which it overflows."""
-        wide, narrow = dtype if bits_of(dtype) == 64 else "int64", self.pick("int32", "int32", "uint32")
+        """Draw an operation of 64 bits whose operands are of 32, in which it overflows, or cast what wraps around in 32."""
+        wide, narrow = dtype if bits_of(dtype) == 64 else "int64", self.pick("int32", "uint32")
+        # of 32 bits, since C computes what is narrower in `int`, which compilers are known to get wrong
+        first = narrow == "uint32" and self.pick(True, True, False)
         op, sides = self.pick("*", "*", "+", "-"), []
         for end in (True, op != "-"):
             a = self._read(narrow)
             if isinstance(a.node, Const):
                 return self._leaf(dtype)
             large = self._made("|", a, self._number(1 << 30, narrow), narrow)  # a sum is cast by its parts, this is not
-            moved = self._moved(a, narrow, end=end) if self.pick(False, False, True) else large
-            sides.append(self._converted(moved, wide))
-        made = self._made(op, sides[0], sides[1], wide)
+            moved = self._moved(a, narrow, end=end) if (first and op == "+") or self.pick(False, False, True) else large
+            sides.append(moved if first else self._converted(moved, wide))
+        sides = sides[::-1] if first and op == "-" and sides[0].low >= sides[1].high else sides  # so that it wraps around
+        made = self._made(op, sides[0], sides[1], narrow if first else wide)
+        made = self._converted(made, wide) if first else made
         if wide == dtype:
             return made
         by = self.pick(31, 16, 33)
@@ -285,6 +289,8 @@ class Corners(Expressions):
         if isinstance(a.node, Const):
             return None
         _, most = range_of(dtype)
+        if dtype in {"uint32", "uint64"} and self.pick(False, True):
+            return self._wrapped(a, op, dtype)
         if dtype in grammar.UNSIGNED and self.pick(True, False):
             added = self.pick(5, max(1, most - (a.low + a.high) // 2), most // 2)
             bound = min(most, added + self.pick(1, 4, 20))
@@ -295,6 +301,16 @@ class Corners(Expressions):
             return Binary(op, *(Cast("int64", side.node) for side in sides))
         sides = self._moved(a, dtype, end=True), self._opposite(self._read(dtype), dtype)
         return Binary(op, *(side.node for side in self.pick(sides, sides[::-1])))
+
+    def _wrapped(self, a: Drawn, op: str, dtype: str) -> Binary:
+        """Draw a comparison of a difference that wraps around, of unsigned values or of one and a constant."""
+        b = self._read(dtype)
+        if isinstance(b.node, Const) or a.node == b.node or self.pick(True, False):
+            b = self._number(min(range_of(dtype)[1], (a.low + a.high) // 2 + self.pick(1, 0, 3)), dtype)
+        one, two = self.pick((a, b), (a, b), (b, a))
+        number = Const(self.pick(1, 4, 20, range_of(dtype)[1] // 2), dtype)
+        sides = self.pick((Binary("-", one.node, two.node), number), (number, Binary("-", one.node, two.node)))
+        return Binary(op, *sides)
 
     def _opposite(self, a: Drawn, dtype: str) -> Drawn:
         """Return a value that is often below 0."""
