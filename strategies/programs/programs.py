@@ -115,8 +115,10 @@ class _Builder(Reworked):
         least, most = max(least, -(2**62)), min(most, 2**62)
         ends = (least, least + 9), (most - 9, most)
         root = math.isqrt(most)  # products of two such values fit, and need more than half of the bits
-        often = (0, 9), (-20, 20), (0, 100), (least, most), (-root, root)
-        low, high = self._pick(*often, *often, *ends)
+        often = (0, 9), (0, 100), (least, most), (-root, root), (-20, 20)
+        half = 1 << (grammar.bits_of(dtype) - 1)  # from where on an unsigned value is below 0 where its sign is mistaken
+        near = (half - 20, half + 20) if not least and half + 20 <= most else (-20, 20)
+        low, high = self._pick(*often, *often[:-1], near, *ends)
         return max(low, least), min(high, most)
 
     def _grid(self) -> tuple[int, ...]:
