@@ -201,10 +201,15 @@ class Carried(Statements):
         return self._loop((), self._variable(0, extent - 1), extent, 0, self._pick("serial", "serial", *self._plain))
 
     def _around(self, loop: For, body: tuple[Statement, ...], buffer: Buffer) -> Statement:
-        """Return a loop with a body, which may be left early; now and then its number of iterations is computed."""
+        """Return a loop with a body, which may be left early or be in another; how often it runs may be computed."""
         whole = replace(loop, body=self._leaving(body) if self._pick(False, False, True) else body)
         del self._scope.variables[loop.var]
-        return whole if self._expressions.integer(0, 5) else self._counted(whole, buffer)
+        statement = whole if self._expressions.integer(0, 5) else self._counted(whole, buffer)
+        if self._pick(False, False, True):
+            outer = self._empty(self._pick(2, 3))
+            statement = replace(outer, body=(statement,))
+            del self._scope.variables[outer.var]
+        return statement
 
     def _fixed(self, buffer: Buffer, prefix: Place) -> Place:
         """Draw an element: constant indices, behind those of a block."""
