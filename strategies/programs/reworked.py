@@ -72,13 +72,43 @@ class Reworked(Carried):
         first, second = self._pick(*_REWORKED), self._pick((), *dependent, *_REWORKED)
         first = () if second == _DEPENDENT and self._pick(False, True) else first
         for how in (*first, *second):
-            if how == "dependent":
+            if how in {"get", "recall"} and self._pick(False, False, True):
+                statements += self._passed_on(buffer, focus, how)
+            elif how == "dependent":
                 statements += self._dependent(buffer)
             elif how == "while" and self._has_scalars:
                 statements += self._turned(buffer, focus)
             else:
                 statements.append(self._rework(buffer, focus, "loop" if how == "while" else how))
         return statements
+
+    def _passed_on(self, buffer: Buffer, focus: tuple[Expr, ...], how: str) -> list[Statement]:
+        """Draw a store of an element, or of a name that it was bound to, to another buffer, and often what puts it back."""
+        value = Var(self._last) if how == "recall" else grammar.Load(buffer.name, focus)
+        other = self._other(buffer)
+        if other is None and "local" not in self._features.scopes:
+            return [self._rework(buffer, focus, how)]
+        other = other or self._new_local(buffer, (1,))
+        at = tuple(grammar.Const(self._expressions.integer(0, size - 1)) for size in other.shape)
+        back = Store(buffer.name, self._place(buffer, focus), grammar.Load(other.name, at))
+        return [Store(other.name, at, value), *([back] if not other.written or self._pick(False, True) else [])]
+
+    def _other(self, buffer: Buffer) -> Buffer | None:
+        """Draw another buffer of a dtype that is filled and may be set, which from here on may have the same values."""
+        mine = self._scope.buffers
+        others = [
+            name
+            for name, (one, _, _) in mine.items()
+            if name != buffer.name and one.dtype == buffer.dtype and (one.written or one.scope == "local")
+        ]
+        if not others:
+            return None
+        name, (_, low, high) = self._pick(*others), mine[buffer.name]
+        one, least, most = mine[name]
+        mine[name] = one, min(least, low), max(most, high)
+        fractions = self._scope.fractions
+        fractions[name] = max(fractions.get(name, 0), fractions.get(buffer.name, 0))
+        return one
 
     def _turned(self, buffer: Buffer, focus: tuple[Expr, ...]) -> tuple[Statement, ...]:
         """Draw a `while` loop that sets elements, and may end by what it sets."""
@@ -182,7 +212,11 @@ class Reworked(Carried):
             case "branch":
                 return self._branch(buffer, focus, at, otherwise=self._pick(False, True), index=index)
             case "move":
-                return Store(buffer.name, at, grammar.Load(buffer.name, other))
+                target = self._other(buffer) if self._pick(False, False, True) else None
+                if target is None:
+                    return Store(buffer.name, at, grammar.Load(buffer.name, other))
+                into = tuple(self._expressions.index(size, 1) for size in target.shape)
+                return Store(target.name, into, grammar.Load(buffer.name, other))
         return Store(buffer.name, at, self._marked(buffer, other))
 
     def _marked(self, buffer: Buffer, other: tuple[Expr, ...]) -> Expr:
