@@ -15,8 +15,9 @@ from mhc.programs.grammar import ROUNDING, Binary, Buffer, Cast, Const, For, Loa
 from mhc.programs.tile_edits import mapped
 from mhc.programs.tilelang_text import render
 from mhc.programs.tilelang_words import features
-from mhc.strategies.programs.programs import CPU, CPU_BEFORE_VECTORS, GPU, _Builder, programs
+from mhc.strategies.programs.programs import ARITHMETIC, CPU, CPU_BEFORE_VECTORS, GPU, _Builder, programs
 from mhc.strategies.programs.statements import Features
+from mhc.strategies.programs.woven import DIVISIONS
 from mhc.strategies.rounds import quiet
 from tests.support.drawn_programs import drawn
 
@@ -316,6 +317,59 @@ def test_iterations_and_branches_depend_on_what_is_stored_before() -> None:
     found = [node for program in drawn(400, CPU_BEFORE_VECTORS) for node in walk(program)]
     for shape, least in ((carries, 8), (retests, 6), (product_compared, 20)):
         assert sum(map(shape, found)) >= least, shape.__name__
+
+
+def guards_a_division(one: object) -> bool:
+    """Return whether a choice tests a value that a side of it divides by."""
+    if not isinstance(one, Select) or not isinstance(one.condition, Binary):
+        return False
+    quotients = [side for side in (one.a, one.b) if isinstance(side, Binary) and side.op in DIVISIONS]
+    return one.condition.b in (Const(0), *(Const(0, of) for of in grammar.INTEGERS)) and any(
+        side.b == one.condition.a for side in quotients
+    )
+
+
+def difference_compared(program: Program, one: object) -> bool:
+    """Return whether a difference that wraps around below 0 is compared."""
+    sides = (one.a, one.b) if isinstance(one, Binary) and one.op in grammar.COMPARISONS else ()
+    differences = [side for side in sides if isinstance(side, Binary) and side.op == "-"]
+    return any(grammar.dtype_of(side, program) in {"uint32", "uint64"} for side in differences)
+
+
+def widened_then(program: Program, one: object) -> bool:
+    """Return whether an operation of 32 bits, which wraps around, is cast to 64."""
+    of_two = isinstance(one, Cast) and one.dtype in {"int64", "uint64"} and isinstance(one.a, Binary)
+    return of_two and one.a.op in {"+", "-", "*"} and grammar.dtype_of(one.a, program) == "uint32"  # type: ignore[attr-defined]
+
+
+def test_what_wraps_around_and_what_divides_by_0_elsewhere_is_drawn() -> None:
+    found = drawn(400, CPU_BEFORE_VECTORS)
+    nodes = [(program, node) for program in found for node in walk(program)]
+    assert sum(guards_a_division(node) for _, node in nodes) >= 8
+    assert not any(guards_a_division(node) for program in drawn(100, ARITHMETIC) for node in walk(program))
+    assert sum(difference_compared(program, node) for program, node in nodes) >= 10
+    assert sum(widened_then(program, node) for program, node in nodes) >= 8
+    inputs = [one for program in found for one in program.buffers if one.dtype in {"uint8", "uint16", "uint32"}]
+    assert any(one.least == (1 << grammar.bits_of(one.dtype) - 1) - 20 for one in inputs)
+
+
+def nested(one: object) -> bool:
+    """Return whether a loop has nothing but another one, which stores what it reads of the same buffer elsewhere."""
+    if not isinstance(one, For) or len(one.body) != 1 or not isinstance(one.body[0], For):
+        return False
+    stores = [below for below in one.body[0].body if isinstance(below, Store)]
+    return any(
+        isinstance(below, Load) and below.buffer == store.buffer and below.at != store.at
+        for store in stores
+        for below in walk(replace(EMPTY, body=(store,)))
+    )
+
+
+def test_dependent_loops_are_nested_and_elements_passed_on_to_other_buffers() -> None:
+    nodes = [node for program in drawn(400, CPU_BEFORE_VECTORS) for node in walk(program)]
+    assert sum(map(nested, nodes)) >= 3
+    stores = [one for one in nodes if isinstance(one, Store) and isinstance(one.value, Load)]
+    assert sum(one.buffer != one.value.buffer for one in stores if isinstance(one.value, Load)) >= 150
 
 
 def begins_below_0(one: object) -> bool:

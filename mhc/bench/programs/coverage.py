@@ -79,9 +79,7 @@ def _covered(target: ProgramTarget, one: Drawn) -> Covered:
         if all(one.status is not Status.FAIL for one in verdicts) or known(program, target.release(), target.kind) is None
     ]
     judged = [
-        program
-        for program, verdicts in unmasked
-        if any(verdict.status is not Status.NOT_APPLICABLE for verdict in verdicts)
+        program for program, verdicts in unmasked if any(verdict.status is not Status.NOT_APPLICABLE for verdict in verdicts)
     ]
     counts = Counter(label for program in judged for label in productions(program))
     return Covered(
