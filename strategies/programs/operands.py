@@ -221,6 +221,7 @@ class Operands(Woven):
             b = b if b.low > 0 or (b.low < 0 and op != "ceildiv") else self._divisor(dtype, "//" if op != "ceildiv" else "%")
             b = self._number(abs(b.low), dtype) if op == "ceildiv" else b
         elif tested:
+            b = self._between(b, self.pick(1, 2, 4), dtype) if self.pick(True, True, False) else b  # often 0
             b = Drawn(b.node, b.low if b.low < 0 and op != "ceildiv" else 1, b.high)
         elif b.low <= 0:
             b = self._nonzero(b, dtype, positive=op == "ceildiv")
