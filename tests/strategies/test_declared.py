@@ -69,16 +69,16 @@ def test_stretched_cases_have_one_long_axis() -> None:
 
 
 @operator(a="[T] float32 in -8..0", b="[T] float32 in 0..1", c="[T] float32 in -0.5..300", d="[T] float32 in 0..inf")
-def in_ranges(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
+def filled_ranges(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
     return a + b + c + d
 
 
-register(in_ranges)
+register(filled_ranges)
 
 
 def test_values_reach_both_ends_of_a_range() -> None:
     """They fill it in half of the cases; near 0 they are otherwise."""
-    found = [materialise(case).tensors for case in drawn(Reach.USUAL, 20, 64, "in_ranges") if case.sizes["T"] >= 16]
+    found = [materialise(case).tensors for case in drawn(Reach.USUAL, 20, 64, "filled_ranges") if case.sizes["T"] >= 16]
     reached = {
         name: [
             (float(tensor.nan_to_num().min()), float(tensor.nan_to_num().max()))
