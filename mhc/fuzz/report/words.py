@@ -115,10 +115,10 @@ def _tensor(case: Case, spec: TensorSpec, dtype: torch.dtype) -> list[str]:
     if spec.floating or recipe.kind == "zero" or not 0 < elements <= _RUNS_OF:
         return words
     values = values_of(recipe, spec, case.sizes, dtype).long()
-    runs = [(value, len(list(equal))) for value, equal in groupby(values.flatten().tolist())]
-    if elements > _VALUES >= len(runs):
-        return [f"{words[0]} [{', '.join(f'{count} of {value}' for value, count in runs)}]", *words[1:]]
-    return [f"{words[0]} {values.tolist()}", *words[1:]] if elements <= _VALUES else words
+    if elements <= _VALUES:
+        return [f"{words[0]} {values.tolist()}", *words[1:]]
+    runs = [f"{len(list(equal))} of {value}" for value, equal in groupby(values.flatten().tolist())]
+    return [f"{words[0]} [{', '.join(runs)}]", *words[1:]] if len(runs) <= _VALUES else words
 
 
 def _recipe(recipe: Recipe, dtype: torch.dtype) -> list[str]:
