@@ -44,6 +44,7 @@ def operator(
     relations: Sequence[Relation] = (),
     exact: Mapping[str, Recipe | float] | None = None,
     residuals: Mapping[str, Callable[..., Tensor]] | None = None,
+    algorithms: Sequence[Callable[..., Any]] = (),
     **declared: Any,
 ) -> Callable[[Callable[..., Any]], Operator]:
     """Return a decorator that makes an operator of a plain PyTorch function; the notation is at the top of this module.
@@ -57,6 +58,8 @@ def operator(
         exact: recipes of tensors and values of scalars with which as many steps as possible are exact.
         residuals: for each output that has no one right value a plain PyTorch function. It takes the arguments of the
             operator and, after the tensors, that output; it returns a tensor of the output's shape, 0 where that is right.
+        algorithms: plain PyTorch functions with the function's arguments and results that compute the same in another way,
+            such as in chunks. A result is compared with the function's, and may have the errors of any of them.
 
     Raises:
         DeclarationError: an argument of the function is not declared, or a declaration is no notation; or there is none at
@@ -69,6 +72,7 @@ def operator(
     def make(function: Callable[..., Any]) -> Operator:
         table = _operator(name or function.__name__, function, declared, symbols_of(tokens))
         tensors, given = {spec.name for spec in table.drawn}, exact or {}
+        _require_algorithms(table, algorithms)
         _require_names(table, "mutates", mutates, table.forward_arguments)
         _require_names(table, "usual", () if usual is None or callable(usual) else usual, tensors)
         _require_names(table, "production", production or (), table.axis_names)
@@ -85,6 +89,7 @@ def operator(
             model_sizes={axis: tuple(values) for axis, values in (production or {}).items()},
             relations=tuple(relations),
             residuals=residuals or {},
+            algorithms=tuple(algorithms),
             exact_recipes={one: value for one, value in given.items() if isinstance(value, Recipe)},
             exact_scalars={one: value for one, value in given.items() if not isinstance(value, Recipe)},
         )
@@ -96,6 +101,17 @@ def _require_names(table: Operator, keyword: str, names: Collection[str], known:
     if isinstance(names, str) or not set(names) <= set(known):
         wanted = f"must name some of {', '.join(sorted(known))}"
         raise DeclarationError(f"{table.name}: {keyword} {wanted}, was {names if isinstance(names, str) else [*names]!r}")
+
+
+def _require_algorithms(table: Operator, algorithms: Sequence[Callable[..., Any]]) -> None:
+    if not isinstance(algorithms, (tuple, list)):
+        raise DeclarationError(f"{table.name}: algorithms must be a tuple of functions, was {algorithms!r}")
+    for one in algorithms:
+        try:
+            inspect.signature(one).bind(*table.forward_arguments, **table.scalars)
+        except TypeError as error:
+            wanted = f"{', '.join(table.forward_arguments)}, *, {', '.join(table.scalars)}"
+            raise DeclarationError(f"{table.name}: algorithms: {one!r} cannot be called with ({wanted}): {error}") from error
 
 
 def _operator(name: str, function: Callable[..., Any], declared: Mapping[str, Any], tokens: tuple[str, ...]) -> Operator:

@@ -233,6 +233,12 @@ class Implementation:
         has_backward = self.backward is not None
         return Declared(recomputes_forward=self.recomputes_forward, backward=has_backward, **self.precision)
 
+    @property
+    def judged_as(self) -> str:
+        """What its results are allowed beside the errors of the reference's own precision and formula, in words."""
+        others = ", ".join(getattr(one, "__name__", str(one)) for one in self.table.algorithms)
+        return "; ".join(filter(None, (self.declared.words, others and f"errors of {others} too")))
+
     def _require(self, condition: bool, wanted: str, was: object) -> None:
         if not condition:
             raise ImplementationError(f"implementation {self.name!r}: {wanted}, was {was!r}")

@@ -141,7 +141,8 @@ class Operator:
     `function` is the plain PyTorch function that is the reference, where the operator was declared by one
     (`mhc.declaration`); then `forward` and `backward` are made from it, and bounds are read from it. `described` says that
     its file has not been imported, so that they cannot be called. `residuals` has a plain function for each output that has
-    no one right value: of the inputs and that output, 0 in each element that is right.
+    no one right value: of the inputs and that output, 0 in each element that is right. `algorithms` are further plain
+    functions that compute the same in other ways: a result may have the errors of any of them.
 
     For the strategies: `scalar_choices` are the values of scalars. `usual_exponents` returns, from the sizes, log2 of the
     scale of tensors in a model (0 if missing), and `regimes` names states of a model. Sizes are drawn from the ranges of
@@ -182,6 +183,7 @@ class Operator:
     scalar_choices: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     function: Callable[..., Any] | None = None
     residuals: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    algorithms: tuple[Callable[..., Any], ...] = ()
     formulas: Mapping[str, str] = field(default_factory=dict)
     mutates: frozenset[str] = frozenset()
     intermediates: Callable[[], tuple[tuple[str, ...], ...]] = tuple
@@ -206,6 +208,11 @@ class Operator:
         """Return the part of a declared operator that a case's JSON holds (`mhc.operator_json`)."""
         tensors = self.inputs, self.outputs
         return self.name, self.axes, self.tokens, *tensors, dict(self.scalar_choices), dict(self.formulas)
+
+    @property
+    def functions(self) -> tuple[Callable[..., Any], ...]:
+        """Return the plain functions whose errors a result may have: the reference, then `algorithms`."""
+        return () if self.function is None else (self.function, *self.algorithms)
 
     @functools.cached_property
     def forward_arguments(self) -> tuple[str, ...]:

@@ -58,7 +58,7 @@ and proportional to it. On a GPU each operation costs a launch, and some a wait,
 
 
 class ReferenceRaised(Exception):
-    """Raised where a declared operator's reference raises an exception, which is no finding of the implementation."""
+    """Raised where a declared operator's reference, or an algorithm beside it, is at fault, and not the implementation."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,7 +151,7 @@ def _evaluate(inputs: Inputs) -> Reference:
         except Exception as error:
             if table.function is None:
                 raise
-            raise ReferenceRaised(_how(error, case)) from error
+            raise ReferenceRaised(how_raised(f"the reference {case.operator}", error, case.scalars)) from error
     outputs = dict(zip((spec.name for spec in table.outputs), results, strict=True))
     specs = table.argument_specs
     storage = STORAGE_DTYPES[case.dtype]
@@ -165,11 +165,11 @@ def _evaluate(inputs: Inputs) -> Reference:
     return Reference(outputs=outputs, saved=saved, backward=backward)
 
 
-def _how(error: Exception, case: Case) -> str:
-    """Return what a reference raised, where, and for which scalars."""
-    place, scalars = place_of(error), ", ".join(f"{name} = {value}" for name, value in case.scalars.items())
-    raised = f"the reference {case.operator} raises {type(error).__name__}: {text_of(error)}"
-    return raised + (f" ({place})" if place else "") + (f", where {scalars}" if scalars else "")
+def how_raised(what: str, error: Exception, scalars: Mapping[str, float]) -> str:
+    """Return what a function raised, where, and for which scalars."""
+    place, given = place_of(error), ", ".join(f"{name} = {value}" for name, value in scalars.items())
+    raised = f"{what} raises {type(error).__name__}: {text_of(error)}"
+    return raised + (f" ({place})" if place else "") + (f", where {given}" if given else "")
 
 
 def _gradients(case: Case, arguments: Mapping[str, Tensor | None]) -> dict[str, Tensor | None]:

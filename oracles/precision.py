@@ -154,19 +154,23 @@ def _of_function(inputs: Inputs, wide: Mapping[str, Tensor | None], declared: De
     """Return sampled deviations, all of them taken as shared by all elements; none where rounding decides a comparison."""
     table, case = inputs.case.table, inputs.case
     arguments, upstream, constant = arguments_of(table, wide, STORAGE_DTYPES[case.dtype])
-    assert table.function is not None
-    with torch.inference_mode(mode=False):
-        reader = RepeatedReader(table.function, arguments, case.scalars, upstream, constant=constant, declared=declared)
-        composed = reader(ErrorNumber)
-        if composed.decided:
-            return {}
-        found = sampled_deviations(reader, composed, truncates=inputs.device.type == "cuda")
-    numbers = zip(names_of_results(table), [*composed.outputs, *composed.gradients], found, strict=True)
-    return {
-        name: DeviationNumber(one.value, torch.zeros_like(one.value), one.dtype, shared=deviation)
-        for name, one, deviation in numbers
-        if deviation is not None and one is not None and name not in table.residuals
-    }
+    truncates, numbers = inputs.device.type == "cuda", dict[str, DeviationNumber]()
+    for function in table.functions:
+        with torch.inference_mode(mode=False):
+            reader = RepeatedReader(function, arguments, case.scalars, upstream, constant=constant, declared=declared)
+            composed = reader(ErrorNumber)
+            if composed.decided:
+                return {}
+            found = sampled_deviations(reader, composed, truncates=truncates)
+        for name, one, own in zip(names_of_results(table), [*composed.outputs, *composed.gradients], found, strict=True):
+            if own is None or one is None or name in table.residuals:
+                continue
+            before = numbers.get(name)
+            if before is None:
+                numbers[name] = DeviationNumber(one.value, torch.zeros_like(one.value), one.dtype, shared=own)
+            else:
+                before.shared = torch.maximum(before.shared, own)
+    return numbers
 
 
 def promised(inputs: Inputs, wanted: Reference, *, declared: Declared) -> Tolerances:

@@ -16,6 +16,7 @@ from mhc.condense import Condensed
 from mhc.declared import AS_REFERENCE, Declared
 from mhc.inputs import Inputs, derived
 from mhc.operator import STORAGE_DTYPES, Operator, Role, TensorSpec, accumulation_dtype
+from mhc.oracles import algorithms
 from mhc.oracles.bounds.error_number import ErrorNumber
 from mhc.oracles.bounds.mask import Mask
 from mhc.oracles.bounds.reading import RepeatedReader, read, with_factors
@@ -100,7 +101,7 @@ def _as_the_reference(allowed: Tolerances, reference: Reference) -> Tolerances:
         if value is None or value.shape != one.value.shape:
             return one
         true = value.to(one.value.device)
-        alike = (true == one.value) | (true.isfinite() & one.value.isfinite()) | (true.isnan() & one.value.isnan())
+        alike = algorithms.same_class(true, one.value)
         return one if alike.all() else ErrorNumber(one.value, torch.where(alike, one.error, torch.inf), one.dtype)
 
     return allowed.map(open_where_they_part)
@@ -362,26 +363,42 @@ def _read_function(
     with_quantum: bool,
     declared: Declared,
 ) -> Tolerances:
-    """Read the bounds of an operator that was declared by a plain function, or its numbers of another class."""
-    assert table.function is not None
+    """Read the bounds of an operator that was declared by a plain function, or its numbers of another class.
+
+    The error of an element is the largest that one of the operator's `functions` leads to.
+    """
     arguments, upstream, constant = arguments_of(table, tensors, storage)
-    with torch.inference_mode(mode=False):
-        reader = RepeatedReader(table.function, arguments, scalars, upstream, constant=constant, declared=declared)
-        found = reader(number, with_quantum=with_quantum)
-        changed = frozenset[int]()
-        if number is ErrorNumber and not with_quantum:
-            found, changed = sampled(reader, found)
-    names = names_of_results(table)
-    outputs = {
-        spec.name: one if isinstance(one, ErrorNumber) else _plain(one, spec.dtype(storage))
-        for spec, one in zip(table.outputs, found.outputs, strict=True)
-    }
-    gradients = zip(names[len(outputs) :], found.gradients, strict=True)
-    return Tolerances(
-        outputs=outputs,
-        gradients={name: one for name, one in gradients if one is not None},
-        sampled=frozenset(names[place] for place in changed),
-    )
+    names, plain = names_of_results(table), number is ErrorNumber and not with_quantum
+
+    def read_one(function: Callable[..., Any]) -> Tolerances:
+        with torch.inference_mode(mode=False):
+            reader = RepeatedReader(function, arguments, scalars, upstream, constant=constant, declared=declared)
+            found, changed = reader(number, with_quantum=with_quantum), frozenset[int]()
+            if plain:
+                found, changed = sampled(reader, found)
+        outputs = {
+            spec.name: one if isinstance(one, ErrorNumber) else _plain(one, spec.dtype(storage))
+            for spec, one in zip(table.outputs, found.outputs, strict=True)
+        }
+        gradients = zip(names[len(outputs) :], found.gradients, strict=True)
+        return Tolerances(
+            outputs=outputs,
+            gradients={name: one for name, one in gradients if one is not None},
+            sampled=frozenset(names[place] for place in changed),
+        )
+
+    assert table.function is not None
+    found = read_one(table.function)
+    for algorithm in table.algorithms:
+        with algorithms.named(table, algorithm, scalars):
+            found = _larger(found, read_one(algorithm), compared=plain)
+    return found
+
+
+def _larger(found: Tolerances, other: Tolerances, *, compared: bool) -> Tolerances:
+    """Return tolerances with the larger errors of the reference's own and an algorithm's."""
+    merged = found.map(lambda name, one: algorithms.larger(name, one, other.results.get(name), compared=compared))
+    return replace(merged, sampled=found.sampled | other.sampled)
 
 
 def _plain(given: Tensor | Mask, dtype: torch.dtype) -> ErrorNumber:

@@ -206,7 +206,7 @@ def list_() -> None:
     adapted = [name for library in MODULES for name in kernels(library)]
     for name in (*built_in(), *adapted, *outside_names()):
         one = load(name)
-        row = f"{name:31} {one.operator:24} {', '.join(one.devices):12} {', '.join(one.dtypes):31} {one.declared.words}"
+        row = f"{name:31} {one.operator:24} {', '.join(one.devices):12} {', '.join(one.dtypes):31} {one.judged_as}"
         reason = one.unavailable()
         click.echo(row.rstrip() if reason is None else f"{row.rstrip()}  not available: {reason}")
 

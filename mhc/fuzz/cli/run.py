@@ -305,7 +305,7 @@ def _describe(
         workers=settings.workers,
         max_elements=settings.max_elements,
         implementations=[
-            {"name": one.name, "spec": spec, "precision": "" if isinstance(one, ProgramTarget) else one.declared.words}
+            {"name": one.name, "spec": spec, "precision": "" if isinstance(one, ProgramTarget) else one.judged_as}
             for spec, one in loaded
         ],
         chosen=bool(settings.specs),
