@@ -284,8 +284,9 @@ def _validate_recipe(recipe: Recipe, path: str, spec: TensorSpec, shape: tuple[i
         inside = len(index) == len(shape) and all(0 <= i < size for i, size in zip(index, shape, strict=True))
         _require(inside, f"{path}.literals[{at}]", f"an index into shape {shape}", index)
         _require(isinstance(value, float), f"{path}.literals[{at}]", "a float value", value)
-        if spec.within is not None:
-            _require(spec.may_be(value), f"{path}.literals[{at}]", "in {}..{}".format(*spec.within), value)
+        if spec.floating and not spec.may_be(value):
+            wanted = "in {}..{}".format(*spec.within) if spec.within is not None else "finite"
+            raise _error(f"{path}.literals[{at}]", wanted, value)
     _validate_layout(recipe.layout, f"{path}.layout", len(shape))
 
 

@@ -45,6 +45,7 @@ def operator(
     exact: Mapping[str, Recipe | float] | None = None,
     residuals: Mapping[str, Callable[..., Tensor]] | None = None,
     algorithms: Sequence[Callable[..., Any]] = (),
+    finite: bool | Sequence[str] = False,
     **declared: Any,
 ) -> Callable[[Callable[..., Any]], Operator]:
     """Return a decorator that makes an operator of a plain PyTorch function; the notation is at the top of this module.
@@ -60,6 +61,8 @@ def operator(
             operator and, after the tensors, that output; it returns a tensor of the output's shape, 0 where that is right.
         algorithms: plain PyTorch functions with the function's arguments and results that compute the same in another way,
             such as in chunks. A result is compared with the function's, and may have the errors of any of them.
+        finite: no NaN and no infinity is drawn for inputs and upstream gradients, or for those that are named, as in ("x",
+            "dy"): the operator promises nothing of them.
 
     Raises:
         DeclarationError: an argument of the function is not declared, or a declaration is no notation; or there is none at
@@ -70,11 +73,13 @@ def operator(
         raise DeclarationError(f'operator needs the notation of each tensor, as in @operator({first}="[T, D]")')
 
     def make(function: Callable[..., Any]) -> Operator:
-        table = _operator(name or function.__name__, function, declared, symbols_of(tokens))
+        table = _operator(name or function.__name__, function, declared, symbols_of(tokens), finite)
         tensors, given = {spec.name for spec in table.drawn}, exact or {}
         _require_algorithms(table, algorithms)
         _require_names(table, "mutates", mutates, table.forward_arguments)
         _require_names(table, "usual", () if usual is None or callable(usual) else usual, tensors)
+        named = () if isinstance(finite, bool) else finite
+        _require_names(table, "finite", named, [spec.name for spec in table.drawn if spec.floating])
         _require_names(table, "production", production or (), table.axis_names)
         _require_names(table, "residuals", residuals or (), [spec.name for spec in table.outputs])
         _require_names(table, "exact", given, {*tensors, *table.scalars})
@@ -114,14 +119,20 @@ def _require_algorithms(table: Operator, algorithms: Sequence[Callable[..., Any]
             raise DeclarationError(f"{table.name}: algorithms: {one!r} cannot be called with ({wanted}): {error}") from error
 
 
-def _operator(name: str, function: Callable[..., Any], declared: Mapping[str, Any], tokens: tuple[str, ...]) -> Operator:
+def _operator(
+    name: str,
+    function: Callable[..., Any],
+    declared: Mapping[str, Any],
+    tokens: tuple[str, ...],
+    finite: bool | Sequence[str],
+) -> Operator:
     parameters = inspect.signature(function).parameters.values()
     tensors = [one.name for one in parameters if one.kind is not one.KEYWORD_ONLY]
     scalars = [one.name for one in parameters if one.kind is one.KEYWORD_ONLY]
     for one in (*tensors, *scalars):
         if one not in declared:
             raise DeclarationError(f"{name}: {one} is an argument of the function, and is not declared")
-    inputs = tuple(spec_of(name, one, declared[one]) for one in tensors)
+    inputs = tuple(_finite(spec_of(name, one, declared[one]), finite, one) for one in tensors)
     if not inputs:
         raise DeclarationError(f"{name}: the function has no tensor argument")
     others = {one: value for one, value in declared.items() if one not in tensors and one not in scalars}
@@ -152,7 +163,7 @@ def _operator(name: str, function: Callable[..., Any], declared: Mapping[str, An
     )
     _check_tokens(record)
     found = Outputs(record)
-    outputs = found.specs()
+    outputs = tuple(_finite(one, finite, f"d{one.name}") for one in found.specs())
     whole = record_of(
         name,
         axes=axes,
@@ -171,6 +182,11 @@ def _operator(name: str, function: Callable[..., Any], declared: Mapping[str, An
     if twice:
         raise DeclarationError(f"{name}: {twice[0]} is the name of a gradient or an output; name the argument otherwise")
     return whole
+
+
+def _finite(spec: TensorSpec, finite: bool | Sequence[str], name: str) -> TensorSpec:
+    """Return the spec of an input, or of the output whose upstream gradient has that name, as `finite` declares it."""
+    return replace(spec, finite=spec.floating and (finite if isinstance(finite, bool) else name in finite))
 
 
 @dataclass(frozen=True)

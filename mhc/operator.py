@@ -198,6 +198,17 @@ class Operator:
             raise TypeError(f"operator {self.name} was not declared by a function, or its file has not been imported")
         return self.function(*tensors, **scalars)
 
+    @property
+    def is_declared(self) -> bool:
+        """Return whether a plain PyTorch function declares it."""
+        return self.function is not None or self.described
+
+    @property
+    def is_packaged(self) -> bool:
+        """Return whether it comes with this package."""
+        made_of = self.function or self.forward
+        return str(getattr(made_of, "__module__", "")).startswith("mhc.operators.")
+
     def scalar(self, name: str, value: Any) -> Any:
         """Return the value as an integer or boolean, if such are the scalar's choices and it equals one."""
         kind: Any = type(self.scalars.get(name))
@@ -342,7 +353,7 @@ def register(operator: Operator) -> Operator:
         ValueError: another operator has its name.
     """
     known = _with_packaged().get(operator.name)
-    if known is not None and _is_packaged(known) and not _is_packaged(operator) and operator.function is not None:
+    if known is not None and known.is_packaged and not operator.is_packaged and operator.function is not None:
         file = re.sub(r"\W", "_", Path(operator.function.__code__.co_filename).stem)
         operator = replace(operator, name=f"{file}.{operator.name}")
         known = _REGISTERED.get(operator.name)
@@ -356,12 +367,6 @@ def register(operator: Operator) -> Operator:
             raise ValueError(f"operator {operator.name!r}: another one has this name{other}; give one of them name=")
     _REGISTERED[operator.name] = operator  # its file was imported, or imported again
     return operator
-
-
-def _is_packaged(operator: Operator) -> bool:
-    """Return whether an operator comes with this package."""
-    made_of = operator.function or operator.forward
-    return str(getattr(made_of, "__module__", "")).startswith("mhc.operators.")
 
 
 def _place(function: Callable[..., Any]) -> tuple[str, str]:

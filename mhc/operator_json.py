@@ -51,6 +51,7 @@ class TensorText(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True)
     values: ValuesText | None = None
     differentiable: bool = True
     within: tuple[float | None, float | None] | None = None  # None for an infinite end
+    finite: bool = False
 
 
 class OperatorText(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -116,7 +117,7 @@ def _text(spec: TensorSpec) -> TensorText:
         values = ValuesText(held.least, held.end, held.sentinel, held.order)
     least, most = spec.within or (-math.inf, math.inf)
     within = spec.within and (least if math.isfinite(least) else None, most if math.isfinite(most) else None)
-    return TensorText(spec.name, spec.symbols, spec.role, spec.optional, values, spec.differentiable, within)
+    return TensorText(spec.name, spec.symbols, spec.role, spec.optional, values, spec.differentiable, within, spec.finite)
 
 
 def _spec(text: TensorText) -> TensorSpec:
@@ -127,7 +128,7 @@ def _spec(text: TensorText) -> TensorSpec:
     if text.within is not None:
         least, most = text.within
         within = -math.inf if least is None else least, math.inf if most is None else most
-    return TensorSpec(text.name, text.symbols, text.dtype, text.optional, values, text.differentiable, within)
+    return TensorSpec(text.name, text.symbols, text.dtype, text.optional, values, text.differentiable, within, text.finite)
 
 
 def _described(text: OperatorText) -> Operator:
@@ -171,7 +172,7 @@ def record_of(
 ) -> Operator:
     """Return the record of an operator that was declared by a function; nothing is saved for its backward."""
     upstream = tuple(replace(one, name=f"d{one.name}") for one in outputs if one.differentiable)
-    gradients = tuple(replace(one, name=f"d{one.name}", within=None) for one in inputs if one.differentiable)
+    gradients = tuple(replace(one, name=f"d{one.name}", within=None, finite=False) for one in inputs if one.differentiable)
     return Operator(
         name=name,
         inputs=inputs,

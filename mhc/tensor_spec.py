@@ -87,6 +87,7 @@ class TensorSpec:
         values: of an input of integers or booleans.
         within: the least and the largest value of an input of floating-point numbers, either may be infinite; None for any.
         differentiable: an input has a gradient, an output an upstream gradient; never of integers or booleans.
+        finite: an input of floating-point numbers, or the upstream gradient of an output, has no NaN and no infinity.
     """
 
     name: str
@@ -96,6 +97,7 @@ class TensorSpec:
     values: Values | None = None
     differentiable: bool = True
     within: tuple[float, float] | None = None
+    finite: bool = False
 
     def __post_init__(self) -> None:
         if not self.floating:
@@ -116,7 +118,9 @@ class TensorSpec:
         return tuple(kind for kind in INTEGER_KINDS if kind not in without)
 
     def may_be(self, value: float) -> bool:
-        """Return whether an element of floating-point numbers may have a value; NaN is possible always."""
+        """Return whether an element of floating-point numbers may have a value; a range excludes no NaN."""
+        if self.finite and not math.isfinite(value):
+            return False
         return self.within is None or math.isnan(value) or self.within[0] <= value <= self.within[1]
 
     def nearest(self, value: float, sizes: Mapping[str, int]) -> float:

@@ -1,7 +1,8 @@
 """Quicker forms of functions of Triton's interpreter, with the same results.
 
-Three differ, where a function of the kernel reduces or scans: along a negative axis the interpreter has wrong values or a
-wrong shape, of several blocks along all axes it fails, and of one it keeps only one axis. Here all are as compiled.
+Four differ, and are as compiled here. `tl.fma` rounds once, where the interpreter rounds the product too. Where a function
+of the kernel reduces or scans, along a negative axis the interpreter has wrong values or a wrong shape, of several blocks
+along all axes it fails, and of one it keeps only one axis.
 
 The interpreter runs each operation of a kernel through the functions that check types while a kernel is compiled. They build
 the type of each result anew, and a dictionary of all dtypes for each dtype that they look up, which takes most of a kernel's
@@ -24,8 +25,8 @@ import numpy as np
 
 _READ = frozenset(
     {
-        "4c00ae953d08a60612890d8d6df44215a22ac524a780bf51265082f147455b75",  # Triton 3.6.0
-        "711bc6c24f77aca7aa2da764d81c381519e6f5424e331f7fc0e391c0c18d8c54",  # 3.7.0 and 3.7.1
+        "97ba8ee5547321d9c263065cee86700776c88db63f4899530eabe07ad887d2c7",  # Triton 3.6.0
+        "661dcaaad895fb216ff5232061094d5a699de83ef0f713279ccc1dd912408d9b",  # 3.7.0 and 3.7.1
     }
 )
 """Digests of the sources that were read, by `digest_of`."""
@@ -81,6 +82,7 @@ def _forms(interpreter: Any) -> tuple[tuple[Any, str, Callable[..., Any]], ...]:
         (semantic, "cast", _cast),
         (interpreter.ReduceOps, "generic_reduce", _reduced),
         (interpreter.ScanOps, "generic_scan", _scanned),
+        (interpreter.InterpreterBuilder, "create_fma", _fused),
     )
     if digest_of(interpreter, _CALLED, tuple(getattr(owner, name) for owner, name, _ in forms)) not in _READ:
         return ()
@@ -429,6 +431,34 @@ def _scanned(interpreter: Any, original: Callable[..., Any]) -> Callable[..., An
         return [self.to_tensor(one, dtype) for one, dtype in zip(stacked, dtypes, strict=True)]
 
     return generic_scan
+
+
+def _fused(interpreter: Any, original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the fused multiply-add of float16 and float32, whose products are exact in float64; others as they were."""
+    handle = interpreter.TensorHandle
+
+    def create_fma(self: Any, x: Any, y: Any, z: Any) -> Any:
+        if any(one.data.dtype not in _SINGLE for one in (x, y, z)):
+            return original(self, x, y, z)
+        with np.errstate(all="ignore"):
+            total = _to_odd(x.data.astype(np.float64) * y.data, z.data.astype(np.float64))
+            return handle(total.astype(z.data.dtype), z.dtype.scalar)
+
+    return create_fma
+
+
+_SINGLE = (np.float16, np.float32)
+
+
+def _to_odd(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return a + b with an odd last digit where it is rounded: then it is rounded again to fewer digits as a + b is."""
+    total = a + b
+    rest = total - a
+    lost = (a - (total - rest)) + (b - rest)  # what total lacks of a + b (Knuth's TwoSum)
+    digits = total.view(np.int64)
+    up = (lost > 0) == (total > 0)
+    changes = np.isfinite(total) & (lost != 0) & (digits & 1 == 0)
+    return np.where(changes, np.where(up, digits + 1, digits - 1), digits).view(np.float64)
 
 
 def _splat(semantic: Any, scalar: Any, block: Any) -> Any:

@@ -47,6 +47,8 @@ def values_of(recipe: Recipe, spec: TensorSpec, sizes: Mapping[str, int], dtype:
     for index, value in recipe.literals:
         at = tuple(min(i, size - 1) for i, size in zip(index, compact, strict=True))
         values[at] = torch.tensor(value, dtype=torch.float64).to(dtype)
+    if spec.finite:
+        values = values.clamp(torch.finfo(dtype).min, torch.finfo(dtype).max)
     return values if compact == shape else values.expand(shape)
 
 

@@ -1,6 +1,7 @@
 """The isolation gate: checks that a NaN in one token leaves the rows of all other tokens unchanged, bit for bit.
 
-It is part of the non-finite contract. The bound gate cannot see a leak where all tokens are finite, or all are NaN.
+It is part of the non-finite contract. The bound gate cannot see a leak where all tokens are finite, or all are NaN. Of an
+input that is declared as finite, a large number takes the place of the NaN.
 """
 
 import math
@@ -17,10 +18,12 @@ from mhc.oracles.verdict import Verdict, failed, first, not_applicable, passed
 
 NAME = "isolation"
 LABEL = "one token NaN"
+LARGE = 1e4
+"""In place of NaN; each dtype has it."""
 
 
 def plan(trial: Trial) -> Plan | list[Verdict]:
-    """Plan a run with NaN in one element of one token of the first floating-point input, and in its saved rows."""
+    """Plan a run with NaN or `LARGE` in one element of a token of the first floating-point input, and in its saved rows."""
     case, table = trial.case, trial.case.table
     fitting = [spec.name for spec in table.inputs if spec.floating and table.per_token(spec) and case.has(spec.name)]
     lead, count = next(iter(fitting), None), len(case.lead)
@@ -35,9 +38,13 @@ def plan(trial: Trial) -> Plan | list[Verdict]:
         return [not_applicable(NAME, "case", "tokens share their memory")]
     token = tuple(map(int, np.unravel_index(hash_below(case, LABEL, case.token_count), case.lead)))
 
+    spec = table.argument_specs[lead]
+    other = spec.nearest(LARGE, case.sizes) if spec.finite else math.nan
+    word = f"{other:g}" if spec.finite else "a NaN"
+
     def spoil(row: Tensor) -> None:
         flat = tuple(hash_below(case, f"{LABEL} {dim}", size) for dim, size in enumerate(row.shape))
-        row[flat] = math.nan
+        row[flat] = other
 
     inputs = edited(trial.inputs, {lead: lambda tensor: spoil(tensor[token])})
     saved = {name: tensor.clone() for name, tensor in trial.reference.saved.items()}
@@ -58,7 +65,7 @@ def plan(trial: Trial) -> Plan | list[Verdict]:
             leaked[token] = False
             if leaked.any():
                 at = first(leaked)
-                change = f"{element_value(before, at)}, and {element_value(now, at)} with a NaN in token {list(token)}"
+                change = f"{element_value(before, at)}, and {element_value(now, at)} with {word} in token {list(token)}"
                 verdicts.append(failed(NAME, name, "leak", f"{element_name(name, at)} = {change}"))
             else:
                 verdicts.append(passed(NAME, name))

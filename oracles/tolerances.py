@@ -218,8 +218,9 @@ def _without_undefined(inputs: Inputs, allowed: Tolerances) -> Tolerances:
 
     A NaN that depends on no NaN of the inputs: inf - inf and 0 * inf are NaN, and in another order of evaluation there may
     be neither; and a kernel may leave out what it multiplies by 0. A gradient of 0 in whose token an upstream gradient is
-    not finite, and a sum over tokens, if they do not depend on that: a kernel may multiply by 0 what the reference leaves
-    out.
+    not finite, and a sum over tokens or of a table such as scores, if they do not depend on that: a kernel may multiply by 0
+    what the reference leaves out. A finite gradient that depends on a NaN, and that of an element that is NaN: of `x > 0`
+    and `not x <= 0` one masks it.
 
     An element depends on what is not finite if it changes with what stands in its place.
     """
@@ -230,24 +231,37 @@ def _without_undefined(inputs: Inputs, allowed: Tolerances) -> Tolerances:
     upstream = special & {spec.name for spec in table.upstream}
     if not special:
         return allowed
-    if not upstream and not any(bool(one.value.isnan().any()) for one in allowed.results.values()):
-        return allowed
     nan = {name: given[name].isnan() for name in special if bool(given[name].isnan().any())}
+    if not upstream and not nan and not any(bool(one.value.isnan().any()) for one in allowed.results.values()):
+        return allowed
     of_nan = _independent(inputs, nan)
     infinite = {name: ~given[name].isfinite() for name in upstream}
     of_upstream = _independent(inputs, infinite)
 
     def change(name: str, number: ErrorNumber) -> ErrorNumber:
         undefined = of_nan(name, number, number.value.isnan())
+        if nan and name in allowed.gradients:
+            finite = number.value.isfinite()
+            undefined |= finite & ~of_nan(name, number, finite)
+            if (own := nan.get(name.removeprefix("d"))) is not None and own.shape == undefined.shape:
+                undefined |= own.to(undefined.device)
         if upstream and name in allowed.gradients:
             beside = _beside(inputs, table.result_specs[name], infinite).to(undefined.device)
-            left_out = (number.value == 0) if name not in table.token_sums else number.value.isfinite()
+            left_out = number.value.isfinite() if _is_summed(table, name) else number.value == 0
             undefined |= of_upstream(name, number, left_out & beside)
         if not undefined.any():
             return number
         return ErrorNumber(number.value, torch.where(undefined, torch.inf, number.error), number.dtype)
 
     return allowed.map(change)
+
+
+def _is_summed(table: Operator, gradient: str) -> bool:
+    """Return whether a gradient may be a sum over what upstream gradients have an element for each."""
+    if table.tokens:
+        return gradient in table.token_sums
+    alike = all(table.result_specs[gradient].symbols == spec.symbols for spec in table.upstream)
+    return not alike or bool(table.intermediates())
 
 
 _LARGE = 2.0**16

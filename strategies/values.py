@@ -54,19 +54,14 @@ assert set(WHOLE_KINDS) == set(INTEGER_KINDS)
 
 def maskable(table: Operator) -> tuple[TensorSpec, ...]:
     """Return the inputs that may have runs of -infinity: those of declared operators, since mHC pre has no masks."""
-    return tuple(spec for spec in table.inputs if is_declared(table) and MASKED in spec.kinds)
-
-
-def is_declared(table: Operator) -> bool:
-    """Return whether a plain PyTorch function declares an operator."""
-    return table.function is not None or table.described
+    return tuple(spec for spec in table.inputs if table.is_declared and MASKED in spec.kinds)
 
 
 def kinds_of(table: Operator, spec: TensorSpec, shape: tuple[int, ...]) -> tuple[str, ...]:
     """Return the kinds of values that a tensor of a shape may have, repeated by weight."""
     if not spec.floating:
         return tuple(kind for kind in WHOLE_KINDS if kind in spec.kinds)
-    long = is_declared(table) and spec in table.inputs and max(shape, default=0) > LONG
+    long = table.is_declared and spec in table.inputs and max(shape, default=0) > LONG
     return (*KINDS, *(OF_LONG if long else ()))
 
 

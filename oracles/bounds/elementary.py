@@ -46,6 +46,9 @@ class NoRule(Exception):
 _FLOAT64 = 2.0**-51  # relative error of an elementary function in float64, and of the difference of two
 _UNDERFLOWN = 600.0
 """A share of 0 is exp of less than -745; an argument that is off by this much still makes no number of float32."""
+_UNNORMALISED = 8.0
+"""An argument off by more may make exp(a - logsumexp(a)) large, which is 1 at most if both have the same roundings. It is so
+where logits are; below 0, as of a row that is masked by -1e9, a share is taken as at most 1."""
 _LOG2_APPROX = 4.0
 """Units of absolute error of a logarithm near 1: 2^-22 in PTX's lg2.approx, on which DSLs build theirs."""
 _TANH_APPROX = 2 * ELEMENTARY
@@ -323,14 +326,19 @@ def absolute(a: ErrorNumber) -> ErrorNumber:
 def bounded(a: ErrorNumber, least: float | None, most: float | None) -> ErrorNumber:
     """Return a limited to a range of constants; its error is that of a, or where it may be at an end, that end's if larger.
 
-    An end that the dtype does not hold is rounded: |clamp(a', c') - clamp(a, c)| <= max(|a' - a|, |c' - c|).
+    Where a is certainly beyond an end, it is the end's alone. An end that the dtype does not hold is rounded:
+    |clamp(a', c') - clamp(a, c)| <= max(|a' - a|, |c' - c|).
     """
     value, error = a.value.clamp(least, most), a.error
-    for end in (least, most):
-        held = None if end is None or a.constant else a._coerce(end)
-        if held is not None and float(held.error) > 0:
-            reached = (value - held.value).abs() <= a.error + held.error
-            error = torch.where(reached, torch.maximum(error, held.error), error)
+    for end, sign in ((least, -1.0), (most, 1.0)):
+        if end is None:
+            continue
+        own = scalar(0.0) if a.constant else a._coerce(end).error
+        if float(own) > 0:
+            reached = (value - end).abs() <= a.error + own
+            error = torch.where(reached, torch.maximum(error, own), error)
+        if not a.errorless:
+            error = torch.where((a.value - end) * sign > a.error + own, own, error)
     result = type(a)(value, error, a.dtype)
     result.whole = a.whole and all(end is None or float(end).is_integer() for end in (least, most))
     return result
@@ -392,12 +400,19 @@ def softmax(a: ErrorNumber, dim: int) -> ErrorNumber:
     """Return the softmax over a dimension, as exp(a - max) / sum, or as exp(a - logsumexp(a)) with that rounded once."""
     a = a if a.most is None else _without(a, dim)
     value, spread, down, up = _shares(a, dim)
-    spread = spread + unit_roundoff(a.dtype) * magnitude(a.value.logsumexp(dim, keepdim=True))
+    own, other = a.value.logsumexp(dim, keepdim=True), a.other_logsumexp(dim)
+    spread = spread + unit_roundoff(a.dtype) * magnitude(own)
+    if other is not None:  # further apart, another exponential may be infinite
+        value, spread = (a.value - other).exp(), torch.where(magnitude(own - other) > 1, torch.inf, spread)
     over = (spread.expm1() + down) / (1 - down)
     under = 1 - 1 / (spread.exp() * (1 + up))
     moved = torch.where(down < 1, value * torch.maximum(over, under), torch.inf)
-    moved = torch.where(moved > 1, torch.where(spread.isinf(), torch.inf, 1.0), moved)
-    moved = torch.where(value == 0, torch.where(spread.isinf(), torch.inf, (spread > _UNDERFLOWN).double()), moved)
+    largest = torch.where(spread.isinf(), torch.inf, 1.0)
+    if spread.numel() and float(spread.max()) > _UNNORMALISED:
+        off = torch.where((own > 0) & (spread > _UNNORMALISED).any(dim, keepdim=True), spread, 0.0)
+        largest = torch.maximum(largest, nan_to_inf((off + off.amax(dim, keepdim=True)).exp()))
+    moved = torch.where(moved > 1, largest, moved)
+    moved = torch.where(value == 0, torch.where(spread > _UNDERFLOWN, largest, 0.0), moved)
     units = 2 * ELEMENTARY + _roundings(value, dim, a.dtype)
     return _certain(a, value, moved + _flushed(value, a.dtype), units, value, _holds_nan(a, dim))
 
@@ -406,7 +421,8 @@ def softmax(a: ErrorNumber, dim: int) -> ErrorNumber:
 def log_softmax(a: ErrorNumber, dim: int) -> ErrorNumber:
     """Return its logarithm, as (a - max) - log(sum of exp(a - max)), or as a - logsumexp(a) with that rounded once."""
     shares, spread, down, up = _shares(a, dim)
-    value = a.value.log_softmax(dim)
+    other = a.other_logsumexp(dim)
+    value = a.value.log_softmax(dim) if other is None else a.value - other
     most = a.value.amax(dim, keepdim=True)
     rest = (a.value - most).exp().sum(dim, keepdim=True).log()
     moved = spread + torch.maximum(torch.where(down < 1, -(-down).log1p(), torch.inf), _grown(up, spread, dim))
@@ -433,10 +449,11 @@ def logsumexp(a: ErrorNumber, dim: int, step: float = 0.0) -> ErrorNumber:
         moved = moved - 2 * math.log1p(-step)  # of the exponentials and of the sum
         moved = moved + step * (rest + moved)
     finite, sure = value.isfinite(), None
-    if not bool(finite.all()):  # -infinity is sure of a row that is, infinity where nothing may be NaN or -infinity
-        doubt = (a.error > 0) & ((value < 0) | ~a.value.isfinite() | a.error.isinf())
+    if not bool(finite.all()):  # -infinity is sure of a row that is; infinity is not: exp(inf - inf) is NaN
+        doubt = (a.error > 0) | (value > 0)
         sure = value.isinf() & ~doubt.any(dim, keepdim=True)
-    error = type(a)(value, torch.where(finite, moved, (a.error > 0).any().double()), a.dtype)
+    infinite = (a.error > 0).any() | (value == torch.inf)
+    error = type(a)(value, torch.where(finite, moved, infinite.double()), a.dtype)
     return _certain(error, value, moved + unit_roundoff(a.dtype) * own, 2.0, magnitude(value), _holds_nan(a, dim), sure)
 
 
@@ -546,14 +563,28 @@ def times(a: Any, b: Any) -> ErrorNumber:
     product: ErrorNumber = a * b
     both = isinstance(a, ErrorNumber) and isinstance(b, ErrorNumber)
     if both and product.elementary and not product.finite:
-        for infinite, total in ((a.value.isinf(), b), (b.value.isinf(), a)):
-            if total.addends is not None and bool(infinite.any()):
-                up, down, number, *_ = total.addends()
-                apart = infinite & ((number < 2) | (up > 0) & (down < 0))  # a term is 0, or of the other sign
-                product = product.lost(torch.where(apart, torch.inf, 0.0))
+        for one, total in ((a, b), (b, a)):
+            if is_sum(total) and bool((infinite := one.value.isinf()).any()):
+                product = product.lost(torch.where(infinite & splits(total), torch.inf, 0.0))
     if both and product.elementary and product.reorders and not product.quantum:
         product.state = recurrence.of_product(a, b)
     return product
+
+
+def is_sum(number: ErrorNumber) -> bool:
+    """Return whether it is known to be a sum or a matrix product."""
+    return number.addends is not None or number.distributed is not None
+
+
+def splits(total: ErrorNumber) -> Tensor:
+    """Return where infinity times a sum may be NaN if its terms are multiplied one by one.
+
+    It is where a term is 0, or of another sign than the sum. Of a matrix product it may be everywhere.
+    """
+    if total.addends is None:
+        return torch.ones_like(total.value, dtype=torch.bool)
+    up, down, number, *_ = total.addends()
+    return (number < 2) | (up > 0) & (down < 0)
 
 
 @_changing

@@ -13,8 +13,9 @@ arguments alone.
 
 A mean's error cancels in the sum of squares of what it was made of, less the mean. A kernel that updates both with each
 element, or merges those of parts, has a mean of its own for each, and their errors do not cancel. So where as many elements
-meet a sum as are in it, there are runs in parts, in which each meets one that is rounded by itself. The larger tolerance of
-the two holds.
+meet a sum as are in it, there are runs in parts, in which each meets one that is rounded by itself. So there are where there
+is a softmax: the backward of attention computes the logits anew, and divides by the sum that the forward had; in parts a run
+divides by that of the run before. The larger tolerance of the two holds.
 """
 
 import itertools
@@ -103,6 +104,12 @@ class SampledNumber(ErrorNumber):
 
     __radd__ = __add__
 
+    def other_logsumexp(self, dim: int) -> Tensor | None:
+        own = self.value.logsumexp(dim, keepdim=True)
+        before = self.divisors.exchanged(own)
+        self.divisors.apart |= not torch.equal(own, before)  # what is softmax of inputs has no other logits
+        return before if self.in_parts else None
+
     def _met_by(self, other: ErrorNumber) -> "SampledNumber":
         """Return the number as the elements of another one meet it, to which it is added."""
         if self.terms < 2:
@@ -110,7 +117,7 @@ class SampledNumber(ErrorNumber):
         shape = torch.broadcast_shapes(self.shape, other.shape)  # type: ignore[no-untyped-call]
         if shape.numel() != self.terms * self.value.numel():
             return self
-        self.divisors.sums_met = True
+        self.divisors.apart = True
         if not self.still:
             return self
         value, width = (one.expand(shape) for one in self.still)
@@ -187,17 +194,18 @@ class SampledNumber(ErrorNumber):
 class Divisors:
     """Numbers that should not be 0, by operation: their sums over runs, and of their squares.
 
-    sums_met: a sum was met by as many elements as are in it.
+    apart: there is something that runs in parts evaluate apart: a sum that as many elements meet as are in it, or a softmax.
     """
 
     def __init__(self) -> None:
         self._sums: dict[tuple[Any, ...], tuple[Tensor, Tensor, int]] = {}
+        self._logsumexps: dict[int, Tensor] = {}
         self.start()
-        self.sums_met = False
+        self.apart = False
 
     def start(self) -> None:
         """Begin a run."""
-        self._divisions = self._multiplications = 0
+        self._divisions = self._multiplications = self._softmaxes = 0
 
     def divide(self) -> tuple[Any, ...]:
         """Return the place of the next division in a run."""
@@ -208,6 +216,13 @@ class Divisors:
         """Return the place of the next multiplication in a run."""
         self._multiplications += 1
         return "multiplication", self._multiplications
+
+    def exchanged(self, logsumexp: Tensor) -> Tensor:
+        """Keep the logsumexp of a run's next softmax, and return that of the run before, where both are finite."""
+        self._softmaxes += 1
+        before = self._logsumexps.get(self._softmaxes, logsumexp)
+        self._logsumexps[self._softmaxes] = logsumexp = logsumexp.nan_to_num(nan=torch.inf)
+        return torch.where(logsumexp.isfinite() & before.isfinite(), before, logsumexp)
 
     def add(self, place: tuple[Any, ...], value: Tensor) -> None:
         """Add the number that a run has at a place."""
@@ -328,7 +343,7 @@ def sampled(reader: Reader, composed: Reading) -> tuple[Reading, frozenset[int]]
         far = one.value.isfinite() & (one.error > SLACK * tolerance) & ~_too_small(one) & ~_cancelled(one, square)
         if bool(far.any()):
             found[place] = tolerance, far
-    if found and divisors.sums_met:
+    if found and divisors.apart:
         kind = type("InParts", (SampledNumber,), {"__slots__": (), "in_parts": True})
         squares = _squares(reader, kind, numbers)
         for place, (tolerance, far) in found.items():

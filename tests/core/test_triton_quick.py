@@ -6,6 +6,7 @@
 import importlib
 import math
 from collections.abc import Iterator
+from fractions import Fraction
 from importlib.metadata import version
 from typing import Any
 
@@ -44,6 +45,7 @@ NAMES = [
     "cast",
     "generic_reduce",
     "generic_scan",
+    "create_fma",
 ]
 
 
@@ -276,3 +278,34 @@ def test_a_function_that_asks_for_truth_takes_one_element_at_a_time(interpreter:
     with prepared(needed=True):
         greatest[(1,)](torch.tensor([3.0, 2.0, 1.0, 4.0]), y)
     assert y.tolist() == [3, 3, 1, 4, 3, 4]
+
+
+@triton.jit
+def multiplied_and_added(a, b, c, y, COUNT: tl.constexpr):
+    at = tl.arange(0, COUNT)
+    tl.store(y + at, tl.fma(tl.load(a + at), tl.load(b + at), tl.load(c + at)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_a_fused_multiply_add_rounds_once(dtype: torch.dtype, interpreter: Any) -> None:
+    """-a b plus a few last places of it: the product alone would lose them; and cases beside the middle of two numbers."""
+    digits = {torch.float16: 10, torch.float32: 23}[dtype]
+    step = 2.0**-digits
+    generator = torch.Generator().manual_seed(5)
+    a, b = (1 + torch.randint(0, 2**digits, (64,), generator=generator) * step for _ in range(2))
+    c = -(a * b).to(dtype).double() + torch.randint(-3, 4, (64,), generator=generator) * step
+    a[:4], b[:4], c[:4] = 1 + step, 1.0, torch.tensor([step / 2, -step / 2, step * 2**-digits, math.inf])
+    a[4], b[4], c[4] = 1 + step, 1 + step, 2.0**digits  # a b = 1 + 2 step + step^2
+    held = [one.to(dtype) for one in (a, b, c)]
+    y = torch.zeros(64, dtype=dtype)
+    with prepared(needed=True):
+        multiplied_and_added[(1,)](*held, y, COUNT=64)
+    exact = [Fraction(one) * Fraction(two) for one, two in zip(*(each.tolist() for each in held[:2]), strict=True)]
+    for at, (product, third) in enumerate(zip(exact, held[2].tolist(), strict=True)):
+        if math.isinf(third):
+            assert y[at].item() == third
+            continue
+        total = product + Fraction(third)
+        around = [float(torch.nextafter(y[at], torch.tensor(end, dtype=dtype))) for end in (-math.inf, math.inf)]
+        nearest = min(map(abs, (total - Fraction(one) for one in around)))
+        assert abs(total - Fraction(y[at].item())) <= nearest, at

@@ -1,16 +1,19 @@
 """A campaign's reports: they say what its store has, whatever text is in it, and however it ended."""
 
 import json
+import math
 import xml.etree.ElementTree as ET
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 from torch import Tensor
 
 from mhc import Implementation, Layout, Recipe, default_case, operator
+from mhc.case import with_tensor
 from mhc.fuzz.campaign.store import FILE, Store
 from mhc.fuzz.cli.main import main
 from mhc.fuzz.cli.replay_table import replay_table
@@ -20,7 +23,7 @@ from mhc.fuzz.findings.known_issues import KnownIssue
 from mhc.fuzz.report import Run, describe, markdown, read, write_reports
 from mhc.fuzz.report.junit import junit
 from mhc.fuzz.report.page import page
-from mhc.fuzz.report.words import details
+from mhc.fuzz.report.words import details, has_special
 from mhc.fuzz.worker.protocol import Checked
 from mhc.oracles.verdict import failed
 from mhc.programs.grammar import Buffer, Const, Program
@@ -357,6 +360,28 @@ def test_what_is_not_reproduced_and_was_met_often_is_no_chance(seen: int, tmp_pa
     (stored,) = run.findings
     hang = replace(found, fingerprint=replace(found.fingerprint, oracle="liveness", symptom="hang"))
     assert replace(stored, finding=hang).message == message, "a slow machine may be the cause each time"
+
+
+def test_it_says_how_to_leave_out_nan_and_infinities_where_findings_have_them(tmp_path: Path) -> None:
+    def advice(*changes: dict[str, Any]) -> str:
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        folder.mkdir()
+        with closing(Store.create(folder / FILE)) as store:
+            for at, change in enumerate(changes):
+                case = default_case(operator=str(WINDOW.operator), T=4, K=2, dtype="float32")
+                found = finding(f"one{at}", WINDOW, with_tensor(case, "x", **change), failed("bound", "y", "value", "wrong"))
+                store.keep(found.fingerprint.id, found.document, "raw", 1.0)
+            run = read(folder, store)
+        assert not run.advice or all(run.advice in text for text in (markdown(run), page(run)))
+        return run.advice
+
+    out = "NaN or infinities among the inputs: @operator(..., finite=True) leaves them out, if your kernels never get them"
+    assert advice({}, {"scale": 1024.0}) == ""
+    assert advice({"literals": (((0, 0), math.nan),)}) == f"1 of 1 finding has {out}"
+    assert advice({"literals": (((0, 0), 1e39),)}, {"scale": 1e39}, {}) == f"2 of 3 findings have {out}"
+    assert advice({"kind": "masked"}, {}) == f"1 of 2 findings has {out}"
+    mine = default_case(dtype="float16")
+    assert not has_special(with_tensor(mine, "x", literals=(((0, 0, 0, 0), math.nan),))), "its contract says what they do"
 
 
 def test_a_finding_that_did_not_fail_again_is_not_called_minimal(tmp_path: Path) -> None:

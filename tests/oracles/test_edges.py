@@ -122,6 +122,42 @@ def test_an_infinity_may_multiply_the_terms_of_a_sum_one_by_one() -> None:
         assert [math.isinf(one) for one in errors(product)] == [False, True, True, False]
 
 
+def test_an_infinity_may_multiply_the_terms_of_a_factor_of_a_matrix_product() -> None:
+    """q (dy v) and (q dy) v, of which the second is NaN where dy has a 0; and q S where S is a sum that began at 0."""
+    q, dy, v = of([[math.inf]]), of([[1.0, 0.0]]), of([[1.0], [1.0]])
+    assert errors(q @ (dy @ v)) == [[math.inf]]
+    assert errors((dy @ v) @ q) == [[math.inf]]
+    assert errors(q @ (of([[0.0]]) + of([[2.0]]))) == [[math.inf]]
+    assert errors(q @ (of([[1.0]]) + of([[2.0]]))) == [[0.0]], "inf and inf"
+    assert errors(q @ of([[2.0]])) == [[0.0]], "no sum"
+    assert all(math.isfinite(one) for one in errors(of([[2.0]]) @ (dy @ v))[0])
+
+
+def test_of_an_infinite_logit_no_logsumexp_is_promised_and_of_a_masked_row_it_is() -> None:
+    """exp(inf - inf) is NaN, which PyTorch avoids; -infinity is how a mask is written."""
+    rows = of([[1.0, math.inf], [-math.inf, -math.inf], [1.0, 2.0]])
+    found = errors(torch.logsumexp(rows, -1))
+    assert found[:2] == [math.inf, 0.0]
+    assert math.isfinite(found[2])
+
+
+def test_the_shares_of_large_logits_may_exceed_one_in_a_kernel_that_computes_them_twice() -> None:
+    large = errors(of([1e9, 0.0], 30.0).softmax(-1))
+    assert large[0] > 1e10, "exp(a - l), both off by 30"
+    assert errors(of([-1e9, -1e9], 30.0).softmax(-1)) == pytest.approx([1.0, 1.0], rel=1e-4), "a row that is masked by -1e9"
+
+
+def test_what_is_certainly_cut_off_has_no_error_and_no_gradient() -> None:
+    """The gradient of relu asks whether its result is above 0: of one that is 0 with an error, both answers were right."""
+    x, y = torch.tensor([0.3, 0.5, 0.6]), torch.tensor([1.0, 1.0, 1.01])
+    for function in (lambda x, y: torch.relu(x * y - 0.5), lambda x, y: (x * y - 0.5).clamp(min=0.0)):
+        found = read(function, [x, y], {}, [torch.ones(3)])
+        assert found.outputs[0].error.tolist()[0] == 0.0
+        assert found.gradients[0] is not None
+        assert [one > 0.5 for one in found.gradients[0].error.tolist()] == [False, True, False]
+        assert found.gradients[0].error.tolist()[0] == 0.0
+
+
 def test_a_python_number_is_one_that_all_hold() -> None:
     assert of([1.0, -3.0]).abs().max().item() == 3.0
     with pytest.raises(UnreadableReference, match="of what rounding changes: keep it a tensor"):

@@ -277,6 +277,32 @@ def test_a_nan_that_depends_on_no_nan_of_the_inputs_is_not_promised() -> None:
     assert classes(masked, {"x": large, "mask": least}) == [], "a mask that adds a large number hides the NaN"
 
 
+@operator(x="[T, D] storage", T=(1, 9), D=(1, 9))
+def clamped_twice(x: Tensor) -> Tensor:
+    return x.float().clamp(-1.0, 1.0).square().to(x.dtype)
+
+
+@pytest.mark.parametrize("at_nan", [math.nan, 7.0])
+def test_a_gradient_that_a_nan_masks_is_not_promised_and_others_are(at_nan: float) -> None:
+    """PyTorch's clamp has no gradient at NaN, where x is neither above the range nor below it; a kernel may."""
+
+    def gradients(wrong: float) -> list[str]:
+        def backward(x: Tensor, dy: Tensor) -> Tensor:
+            held = torch.where(x.isnan(), at_nan, 2 * x * dy)
+            return torch.where(x.abs() > 1, 0.0, held) + wrong * torch.eye(2, 3)
+
+        mine = Implementation(name="mine", operator=clamped_twice, backward=backward)
+        case = default_case(operator="clamped_twice", dtype="float32", T=2, D=3)
+        case = with_tensor(case, "x", literals=(((0, 1), math.nan), ((1, 1), 0.5)))
+        inputs = materialise(case)
+        wanted = reference(inputs)
+        seen = observe(mine, inputs, wanted.saved)
+        return [one.subject for one in judge(seen, tolerances(inputs, wanted)) if one.status is Status.FAIL]
+
+    assert gradients(0.0) == []
+    assert gradients(1.0) == ["dx"]
+
+
 def test_a_nan_that_is_swallowed_or_spread_is_found() -> None:
     def swallowed(x: Tensor, mask: Tensor, w: Tensor, *, half: float) -> tuple[Tensor, Tensor]:
         y, _ = softmax_and_largest(x, mask, w, half=half)

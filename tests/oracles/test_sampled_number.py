@@ -101,6 +101,35 @@ def test_a_variance_beside_one_that_is_not_finite_may_be_made_element_by_element
     assert ratio((x.square().mean(-1) - x.mean(-1).square())[1:], number[1:]) > 10
 
 
+def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Causal attention; a first row whose only key has all of the weight."""
+    hidden = torch.ones(q.shape[0], k.shape[0], dtype=torch.bool, device=q.device).triu(1)
+    output: Tensor = (q @ k.T).masked_fill(hidden, -math.inf).softmax(-1) @ v
+    return output
+
+
+def computed_twice(q: Tensor, k: Tensor, v: Tensor, dy: Tensor, error: float = 0.0) -> tuple[Tensor, ...]:
+    """Return the gradients as flash attention does: the logits of the forward are products of scaled q, the others not."""
+    hidden = torch.ones(q.shape[0], k.shape[0], dtype=torch.bool).triu(1)
+    total = ((q * 1.4427) @ k.T / 1.4427).masked_fill(hidden, -math.inf).logsumexp(-1, keepdim=True) + error
+    p = ((q @ k.T).masked_fill(hidden, -math.inf) - total).exp()
+    ds = p * (dy @ v.T - (dy * (p @ v)).sum(-1, keepdim=True))
+    return ds @ k, ds.T @ q, p.T @ dy
+
+
+def test_the_backward_of_attention_may_compute_the_logits_anew() -> None:
+    """Their roundings do not cancel in what it divides by the forward's sum, as they do in one softmax."""
+    generator = torch.Generator().manual_seed(3)
+    q, k, v, dy = (normal(generator, 12, 16, scale=scale) for scale in (16.0, 4.0, 1.0, 1.0))
+    found, changed = sampled(partial(read, attention, [q, k, v], {}, [dy]), read(attention, [q, k, v], {}, [dy]))
+    assert changed, "the composed bound is wide"
+    for error, right in ((0.0, True), (2.0**-10, False)):
+        ratios = [
+            ratio(one, number) for one, number in zip(computed_twice(q, k, v, dy, error), numbers(found)[1:], strict=True)
+        ]
+        assert (max(ratios) < 1) == right, ratios
+
+
 def test_no_sampled_tolerance_is_above_the_composed_bound() -> None:
     x = 1 + 2.0**-10 * normal(torch.Generator().manual_seed(3), 24, 3)
     composed = read(two_passes, [x], {})

@@ -33,6 +33,7 @@ def markdown(run: Run) -> str:
         lines += ["", "## Findings"]
         for found in run.findings:
             lines += ["", *_finding(found)]
+        lines += ["", f"{run.advice}."] if run.advice else []
     if run.faults:
         lines += ["", "## Faults of the harness", "", *(f"- {_cell(cut(fault.line, 1000))}" for fault in run.faults)]
     if run.unfinished:

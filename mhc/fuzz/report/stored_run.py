@@ -12,7 +12,7 @@ from mhc.fuzz.check.differential import Pair
 from mhc.fuzz.findings.finding import UNKNOWN_CAUSE, Finding, Reduction
 from mhc.fuzz.findings.ordering import elements
 from mhc.fuzz.report.unjudged import Unjudged, by_sampling, nothing_judged, refusals, summary, unjudged, why_nothing
-from mhc.fuzz.report.words import UNCONFIRMED, bounded, details, duration, plural
+from mhc.fuzz.report.words import UNCONFIRMED, bounded, details, duration, has_special, plural
 from mhc.operator import OPERATORS
 from mhc.oracles import bound, nonfinite
 from mhc.programs.drawn_program import DrawnProgram
@@ -240,6 +240,16 @@ class Run:
         """Return the precision that implementations declare, where it is less than the reference's, in words."""
         listed = {str(one["name"]): str(one.get("precision", "")) for one in self.meta.get("implementations", ())}
         return {name: words for name, words in listed.items() if words}
+
+    @property
+    def advice(self) -> str:
+        """Return what to declare if kernels never get the inputs of some findings; empty where none is so."""
+        special = sum(has_special(one.finding.case) for one in self.findings)
+        if not special:
+            return ""
+        some = f"{special} of {plural(len(self.findings), 'finding')} {'has' if special == 1 else 'have'}"
+        out = "@operator(..., finite=True) leaves them out, if your kernels never get them"
+        return f"{some} NaN or infinities among the inputs: {out}"
 
     @property
     def refusals(self) -> Mapping[str, str]:

@@ -107,6 +107,20 @@ def details(case: DrawnCase) -> str:
     return cut("; ".join([*parts, *([", ".join(scalars)] if scalars else [])]), _DETAILS)
 
 
+def has_special(case: DrawnCase) -> bool:
+    """Return whether inputs that a declaration could call finite have NaN or infinities."""
+    if not isinstance(case, Case) or not case.table.is_declared or case.table.is_packaged:
+        return False
+    storage = STORAGE_DTYPES[case.dtype]
+
+    def special(spec: TensorSpec) -> bool:
+        recipe, dtype = case.tensors[spec.name], spec.dtype(storage)
+        numbers = torch.tensor([recipe.scale, *(value for _, value in recipe.literals)], dtype=torch.float64)
+        return recipe.kind == "masked" or not bool(numbers.to(dtype).isfinite().all())
+
+    return any(special(spec) for spec in case.table.drawn if spec.floating and not spec.finite and case.has(spec.name))
+
+
 def _tensor(case: Case, spec: TensorSpec, dtype: torch.dtype) -> list[str]:
     """Return what of a tensor is not as in the simplest one; of a few integers or booleans, or runs, with their values."""
     recipe = case.tensors[spec.name]
@@ -121,9 +135,13 @@ def _tensor(case: Case, spec: TensorSpec, dtype: torch.dtype) -> list[str]:
     return [f"{words[0]} [{', '.join(runs)}]", *words[1:]] if len(runs) <= _VALUES else words
 
 
+_KINDS = {"masked": "masked (runs of -inf)"}
+"""Kinds whose names say too little."""
+
+
 def _recipe(recipe: Recipe, dtype: torch.dtype) -> list[str]:
     """Return what of a recipe is not as in the simplest one, which is all zero and contiguous."""
-    words = [] if recipe.kind == "zero" else [recipe.kind]
+    words = [] if recipe.kind == "zero" else [_KINDS.get(recipe.kind, recipe.kind)]
     words += [f"scale {_number(recipe.scale)}"] if recipe.scale != 1 else []
     words += [f"{name} {getattr(recipe, name)}" for name in ("period", "rows") if getattr(recipe, name)]
     for index, value in recipe.literals[:_LITERALS]:

@@ -111,10 +111,11 @@ def _matrix_product(a: ErrorNumber, b: ErrorNumber, dtype: torch.dtype) -> Error
     """Return a @ b of factors that are held in `dtype`.
 
     A unit for bfloat16 may take a subnormal factor as 0, and a partial sum below the normal range too. A kernel may leave
-    out terms with a factor of 0, such as those behind a mask: then 0 times what is not finite makes no NaN.
+    out terms with a factor of 0, such as those behind a mask: then 0 times what is not finite makes no NaN. An infinity may
+    multiply the terms of a factor that is a sum one by one.
     """
     least = torch.finfo(dtype).smallest_normal
-    skipped, product = _skipped(a.value, b.value), None
+    skipped, product = _skipped(a, b), None
     if dtype == torch.bfloat16 and not _normal(_least(a), _least(b), least):
         terms = (a.value != 0).double() @ (b.value != 0).double()
         product = (_read(a, least) @ _read(b, least)).lost(terms * least)
@@ -122,11 +123,19 @@ def _matrix_product(a: ErrorNumber, b: ErrorNumber, dtype: torch.dtype) -> Error
     return whole if skipped is None else whole.lost(skipped)
 
 
-def _skipped(a: Tensor, b: Tensor) -> Tensor | None:
-    """Return an infinite error where a term of a @ b is 0 times what is not finite; None where none is."""
-    if all_finite(a) and all_finite(b):
+def _skipped(a: ErrorNumber, b: ErrorNumber) -> Tensor | None:
+    """Return an infinite error where a term of a @ b has no certain class; None where all are finite.
+
+    It is 0 times what is not finite, or infinity times a sum.
+    """
+    if all_finite(a.value) and all_finite(b.value):
         return None
-    terms = (a == 0).double() @ (~b.isfinite()).double() + (~a.isfinite()).double() @ (b == 0).double()
+    zero = (a.value == 0).double() @ (~b.value.isfinite()).double()
+    terms = zero + (~a.value.isfinite()).double() @ (b.value == 0).double()
+    if elementary.is_sum(b):
+        terms = terms + a.value.isinf().double() @ elementary.splits(b).double()
+    if elementary.is_sum(a):
+        terms = terms + elementary.splits(a).double() @ b.value.isinf().double()
     return torch.where(terms > 0, torch.inf, 0.0)
 
 
