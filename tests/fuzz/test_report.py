@@ -369,7 +369,8 @@ def test_it_says_how_to_leave_out_nan_and_infinities_where_findings_have_them(tm
         with closing(Store.create(folder / FILE)) as store:
             for at, change in enumerate(changes):
                 case = default_case(operator=str(WINDOW.operator), T=4, K=2, dtype="float32")
-                found = finding(f"one{at}", WINDOW, with_tensor(case, "x", **change), failed("bound", "y", "value", "wrong"))
+                verdict = failed("bound", f"y{at}", "value", "wrong")
+                found = finding("one", WINDOW, with_tensor(case, "x", **change), verdict)
                 store.keep(found.fingerprint.id, found.document, "raw", 1.0)
             run = read(folder, store)
         assert not run.advice or all(run.advice in text for text in (markdown(run), page(run)))
