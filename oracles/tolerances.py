@@ -3,7 +3,6 @@
 An element with an infinite tolerance is not judged: an intermediate may leave the range of the working precision.
 """
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,15 +13,15 @@ from torch import Tensor
 
 from mhc.condense import Condensed
 from mhc.declared import AS_REFERENCE, Declared
-from mhc.inputs import Inputs, derived
+from mhc.inputs import Inputs
 from mhc.operator import STORAGE_DTYPES, Operator, Role, TensorSpec, accumulation_dtype
-from mhc.oracles import algorithms
+from mhc.oracles import algorithms, undefined
 from mhc.oracles.bounds.error_number import ErrorNumber
 from mhc.oracles.bounds.mask import Mask
 from mhc.oracles.bounds.reading import RepeatedReader, read, with_factors
-from mhc.oracles.bounds.rounding import all_finite, half_subnormal, scalar, unit_roundoff
+from mhc.oracles.bounds.rounding import half_subnormal, scalar, unit_roundoff
 from mhc.oracles.bounds.sampled_number import sampled
-from mhc.reference import Reference, condensed, judging_device, reference, widen
+from mhc.reference import Reference, condensed, judging_device, widen
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +77,9 @@ def tolerances(
 
     allowed = read.map(lambda _, one: ErrorNumber(one.value, one.error * scalar(own), one.dtype, finite=one.finite))
     gradients = _infinite_upstream(inputs, _common_factors(inputs, _underflows(inputs, allowed.gradients)))
-    allowed = _without_undefined(inputs if few is None else few.inputs, replace(allowed, gradients=gradients))
+    allowed = replace(allowed, gradients=gradients)
+    if table.function is not None:
+        allowed = allowed.map(undefined.opening(inputs if few is None else few.inputs, allowed.results))
     if few is not None:
         allowed = allowed.map(lambda name, one: expand_number(few, one, specs[name]))
     if table.function is not None:  # of a formula, the reference and the bounds are one piece of code
@@ -181,7 +182,7 @@ def _underflows(inputs: Inputs, gradients: Mapping[str, ErrorNumber]) -> Mapping
     """
     if inputs.case.table.function is None or not gradients:
         return gradients
-    most = max(map(_largest, _upstream(inputs)), default=0.0)
+    most = max(map(undefined.largest, _upstream(inputs)), default=0.0)
     lost = most * half_subnormal(accumulation_dtype(STORAGE_DTYPES[inputs.case.dtype]))
     return {
         name: ErrorNumber(one.value, torch.where(one.error > 0, one.error + lost, one.error), one.dtype, finite=one.finite)
@@ -206,121 +207,6 @@ def _upstream(inputs: Inputs) -> list[Tensor]:
     """Return the upstream gradients that are given."""
     given = [inputs.tensors.get(f"d{spec.name}") for spec in inputs.case.table.outputs]
     return [one for one in given if one is not None]
-
-
-def _largest(tensor: Tensor) -> float:
-    """Return the largest magnitude of the finite elements; 0 where there are none."""
-    return float(tensor.double().nan_to_num(0.0, 0.0, 0.0).abs().max()) if tensor.numel() else 0.0
-
-
-def _without_undefined(inputs: Inputs, allowed: Tolerances) -> Tolerances:
-    """Return a plain function's tolerances without a promise of what is undefined beside NaN and infinities.
-
-    A NaN that depends on no NaN of the inputs: inf - inf and 0 * inf are NaN, and in another order of evaluation there may
-    be neither; and a kernel may leave out what it multiplies by 0. A gradient of 0 in whose token an upstream gradient is
-    not finite, and a sum over tokens or of a table such as scores, if they do not depend on that: a kernel may multiply by 0
-    what the reference leaves out. A finite gradient that depends on a NaN, and that of an element that is NaN: of `x > 0`
-    and `not x <= 0` one masks it.
-
-    An element depends on what is not finite if it changes with what stands in its place.
-    """
-    table, given = inputs.case.table, {name: one for name, one in inputs.tensors.items() if one is not None}
-    if table.function is None:
-        return allowed
-    special = {name for name, one in given.items() if one.is_floating_point() and not all_finite(one)}
-    upstream = special & {spec.name for spec in table.upstream}
-    if not special:
-        return allowed
-    nan = {name: given[name].isnan() for name in special if bool(given[name].isnan().any())}
-    if not upstream and not nan and not any(bool(one.value.isnan().any()) for one in allowed.results.values()):
-        return allowed
-    of_nan = _independent(inputs, nan)
-    infinite = {name: ~given[name].isfinite() for name in upstream}
-    of_upstream = _independent(inputs, infinite)
-
-    def change(name: str, number: ErrorNumber) -> ErrorNumber:
-        undefined = of_nan(name, number, number.value.isnan())
-        if nan and name in allowed.gradients:
-            finite = number.value.isfinite()
-            undefined |= finite & ~of_nan(name, number, finite)
-            if (own := nan.get(name.removeprefix("d"))) is not None and own.shape == undefined.shape:
-                undefined |= own.to(undefined.device)
-        if upstream and name in allowed.gradients:
-            beside = _beside(inputs, table.result_specs[name], infinite).to(undefined.device)
-            left_out = number.value.isfinite() if _is_summed(table, name) else number.value == 0
-            undefined |= of_upstream(name, number, left_out & beside)
-        if not undefined.any():
-            return number
-        return ErrorNumber(number.value, torch.where(undefined, torch.inf, number.error), number.dtype)
-
-    return allowed.map(change)
-
-
-def _is_summed(table: Operator, gradient: str) -> bool:
-    """Return whether a gradient may be a sum over what upstream gradients have an element for each."""
-    if table.tokens:
-        return gradient in table.token_sums
-    alike = all(table.result_specs[gradient].symbols == spec.symbols for spec in table.upstream)
-    return not alike or bool(table.intermediates())
-
-
-_LARGE = 2.0**16
-"""The most that stands in place of what is not finite: a mask may add a larger number, and a kernel leave out that part."""
-
-
-def _independent(inputs: Inputs, places: Mapping[str, Tensor]) -> Callable[[str, ErrorNumber, Tensor], Tensor]:
-    """Return a function that returns where, among some elements, a result does not depend on certain places of the inputs.
-
-    It does not where it is the same with 1 there and with -0.5, and with numbers that are large beside the others, which a
-    saturated softmax needs, of both signs in turns, which what compares them needs.
-    """
-    specs, results = inputs.case.table.argument_specs, list[Mapping[str, Tensor | None]]()
-
-    def result(which: int) -> Mapping[str, Tensor | None]:
-        if which == len(results):
-            tensors = {name: _replaced(inputs.tensors[name], at, specs[name], which) for name, at in places.items()}
-            found = reference(derived(inputs, tensors))
-            results.append({**found.outputs, **found.gradients})
-        return results[which]
-
-    def independent(name: str, number: ErrorNumber, among: Tensor) -> Tensor:
-        for which in range(1, 4 if places else 0):
-            if not among.any():
-                break
-            one, other = result(which - 1)[name], result(which)[name]
-            assert one is not None
-            assert other is not None
-            among = among & ((one == other) | (one.isnan() & other.isnan())).to(among.device)
-        return among
-
-    return independent
-
-
-def _replaced(tensor: Tensor | None, places: Tensor, spec: TensorSpec, which: int) -> Tensor:
-    """Return a tensor with finite values at some places."""
-    assert tensor is not None
-    possible = [
-        value for value in (1.0, -0.5, 0.25, 3.0, *(spec.within or ())) if spec.may_be(value) and math.isfinite(value)
-    ]
-    if which < 2:
-        values = torch.tensor(possible[min(which, len(possible) - 1)], dtype=tensor.dtype)
-    else:
-        large = min(2 * _largest(tensor) + 1, _LARGE, torch.finfo(tensor.dtype).max)
-        signs = 1 - 2 * ((torch.arange(tensor.numel(), device=tensor.device).reshape(tensor.shape) + which) % 2)
-        values = (large * signs).clamp(*(spec.within or (None, large))).to(tensor.dtype)
-    return torch.where(places, values, tensor)
-
-
-def _beside(inputs: Inputs, gradient: TensorSpec, places: Mapping[str, Tensor]) -> Tensor:
-    """Return the elements of a gradient in whose token a place of an upstream gradient is; all, if it is no token's."""
-    table, lead = inputs.case.table, inputs.case.lead
-    if not lead or not table.per_token(gradient):
-        return torch.ones((), dtype=torch.bool)
-    found = torch.zeros(lead, dtype=torch.bool)
-    for name, at in places.items():
-        of_token = table.per_token(table.argument_specs[name])
-        found = found | (at.reshape(*lead, -1).any(-1) if of_token else at.any()).to(found.device)
-    return found.reshape(*lead, *(1 for _ in gradient.shape(inputs.case.sizes)[len(lead) :]))
 
 
 @torch.inference_mode()  # takes a fifth less time than no_grad

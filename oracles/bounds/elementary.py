@@ -579,12 +579,13 @@ def is_sum(number: ErrorNumber) -> bool:
 def splits(total: ErrorNumber) -> Tensor:
     """Return where infinity times a sum may be NaN if its terms are multiplied one by one.
 
-    It is where a term is 0, or of another sign than the sum. Of a matrix product it may be everywhere.
+    It is where a term is 0, or of another sign than another one. Of a matrix product it may be everywhere.
     """
     if total.addends is None:
         return torch.ones_like(total.value, dtype=torch.bool)
-    up, down, number, *_ = total.addends()
-    return (number < 2) | (up > 0) & (down < 0)
+    up, down, number, *_ = total.addends()  # of the finite terms
+    up, down = (up > 0) | (total.value == torch.inf), (down < 0) | (total.value == -torch.inf)
+    return (number < 2) | up & down
 
 
 @_changing

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -301,6 +302,85 @@ def test_a_gradient_that_a_nan_masks_is_not_promised_and_others_are(at_nan: floa
 
     assert gradients(0.0) == []
     assert gradients(1.0) == ["dx"]
+
+
+def failing(table: Operator, mine: Implementation, **changes: dict[str, Any]) -> list[str]:
+    """What fails on a case of ones, but for the changes."""
+    case = default_case(operator=table.name, dtype="float32", **SIZES[table.name])
+    for name in case.tensors:
+        case = with_tensor(case, name, kind="constant", **changes.get(name, {}))
+    inputs = materialise(case)
+    wanted = reference(inputs)
+    seen = observe(mine, inputs, wanted.saved)
+    return [one.subject for one in judge(seen, tolerances(inputs, wanted)) if one.status is Status.FAIL]
+
+
+@operator(x="[T, D] storage", bias="[D] storage", tokens="T", T=(1, 9), D=(1, 9))
+def clamped_sum(x: Tensor, bias: Tensor) -> Tensor:
+    return (0.125 * (x.float() + bias)).clamp(-1.0, 1.0).to(x.dtype)
+
+
+def test_a_sum_over_tokens_is_open_in_the_column_of_a_nan() -> None:
+    """A kernel may multiply by the 0 of an upstream gradient what the reference masks."""
+    SIZES["clamped_sum"] = {"T": 2, "D": 3}
+
+    def backward(x: Tensor, bias: Tensor, dy: Tensor) -> tuple[Tensor, Tensor]:
+        dx = 0.125 * dy + 0 * dy * x
+        return dx, dx.sum(0)
+
+    def spread(x: Tensor, bias: Tensor, dy: Tensor) -> tuple[Tensor, Tensor]:
+        dx, dbias = backward(x, bias, dy)
+        return dx, dbias + 0 * dbias.sum()
+
+    nan: dict[str, Any] = {"literals": (((0, 1), math.nan),)}
+    for function, wrong in ((backward, []), (spread, ["dbias"])):
+        mine = Implementation(name="mine", operator=clamped_sum, backward=function)
+        assert failing(clamped_sum, mine, x=nan, dy={"scale": 0.0}) == wrong
+
+
+@operator(q="[S, D]", k="[S, D]", v="[S, D]", S=(2, 9), D=(1, 9))
+def causal(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    hidden = torch.ones(q.shape[0], q.shape[0], dtype=torch.bool, device=q.device).triu(1)
+    output: Tensor = (q.float() @ k.float().T).masked_fill(hidden, -math.inf).softmax(-1) @ v.float()
+    return output.to(q.dtype)
+
+
+@pytest.mark.parametrize("name", ["q", "dy"])
+@pytest.mark.parametrize("value", [math.inf, math.nan])
+def test_causal_attention_may_multiply_by_0_what_is_behind_its_mask(name: str, value: float) -> None:
+    """In its gradients: the first query has no part in those of the last key. The forward's rows stay apart."""
+    SIZES["causal"] = {"S": 3, "D": 2}
+
+    def backward(q: Tensor, k: Tensor, v: Tensor, dy: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        hidden = torch.ones(3, 3, dtype=torch.bool).triu(1)
+        p = (q @ k.T).masked_fill(hidden, -math.inf).softmax(-1)
+        ds = p * (dy @ v.T - (dy * (p @ v)).sum(-1, keepdim=True))
+        return ds @ k, ds.T @ q, p.T @ dy
+
+    mine = Implementation(name="mine", operator=causal, forward=causal.function, backward=backward)
+    assert failing(causal, mine, **{name: {"literals": (((0, 0), value),)}}) == []
+    assert failing(causal, mine) == []
+    spread = replace(mine, forward=lambda q, k, v: causal(q, k, v) + 0 * q.sum())
+    assert failing(causal, spread, q={"literals": (((2, 0), value),)}) == ["y"]
+
+
+@operator(x="[T]", w="[T]", s="[T]", T=(1, 9))
+def scaled_twice(x: Tensor, w: Tensor, s: Tensor) -> Tensor:
+    return x.float() * w * s
+
+
+def test_an_outlier_whose_product_with_another_tensor_overflows_promises_nothing() -> None:
+    SIZES["scaled_twice"] = {"T": 3}
+    mine = Implementation(name="mine", operator=scaled_twice, forward=lambda x, w, s: x * s * w)
+    zero: dict[str, Any] = {"literals": (((0,), 0.0),)}
+    for outlier, other, wrong in ((1e30, 1e10, []), (1e30, 1e5, []), (1e10, 1e35, [])):
+        changes = {"x": {"literals": (((0,), outlier),)}, "s": {"literals": (((0,), other),)}}
+        assert failing(scaled_twice, mine, w=zero, **changes) == wrong
+    lost = replace(mine, forward=lambda x, w, s: (x * s * w).nan_to_num(nan=7.0) * torch.tensor([1.0, 1.0, 1.5]))
+    changes = {"x": {"literals": (((0,), 1e30),)}, "s": {"literals": (((0,), 1e10),)}}
+    assert failing(scaled_twice, lost, w=zero, **changes) == ["y"], "elements beside it are judged"
+    off = replace(mine, forward=lambda x, w, s: x * w * s * 1.5)
+    assert failing(scaled_twice, off, x={"literals": (((0,), 1e30),)}) == ["y"]
 
 
 def test_a_nan_that_is_swallowed_or_spread_is_found() -> None:
