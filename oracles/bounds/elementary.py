@@ -46,6 +46,8 @@ class NoRule(Exception):
 _FLOAT64 = 2.0**-51  # relative error of an elementary function in float64, and of the difference of two
 _UNDERFLOWN = 600.0
 """A share of 0 is exp of less than -745; an argument that is off by this much still makes no number of float32."""
+_SMALL = 0.1
+"""Eight times as much is no small exponent: of two evaluations of a logsumexp that differ by more, nothing is promised."""
 _UNNORMALISED = 8.0
 """An argument off by more may make exp(a - logsumexp(a)) large, which is 1 at most if both have the same roundings. It is so
 where logits are; below 0, as of a row that is masked by -1e9, a share is taken as at most 1."""
@@ -402,8 +404,8 @@ def softmax(a: ErrorNumber, dim: int) -> ErrorNumber:
     value, spread, down, up = _shares(a, dim)
     own, other = a.value.logsumexp(dim, keepdim=True), a.other_logsumexp(dim)
     spread = spread + unit_roundoff(a.dtype) * magnitude(own)
-    if other is not None:  # further apart, another exponential may be infinite
-        value, spread = (a.value - other).exp(), torch.where(magnitude(own - other) > 1, torch.inf, spread)
+    if other is not None:
+        value, spread = (a.value - other).exp(), torch.where(magnitude(own - other) > _SMALL, torch.inf, spread)
     over = (spread.expm1() + down) / (1 - down)
     under = 1 - 1 / (spread.exp() * (1 + up))
     moved = torch.where(down < 1, value * torch.maximum(over, under), torch.inf)

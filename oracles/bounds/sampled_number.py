@@ -106,9 +106,9 @@ class SampledNumber(ErrorNumber):
 
     def other_logsumexp(self, dim: int) -> Tensor | None:
         own = self.value.logsumexp(dim, keepdim=True)
-        before = self.divisors.exchanged(own)
-        self.divisors.apart |= not torch.equal(own, before)  # what is softmax of inputs has no other logits
-        return before if self.in_parts else None
+        difference = self.divisors.difference(own)
+        self.divisors.apart |= bool(difference.any())  # the logits of a softmax of inputs are always the same
+        return own + difference if self.in_parts else None
 
     def _met_by(self, other: ErrorNumber) -> "SampledNumber":
         """Return the number as the elements of another one meet it, to which it is added."""
@@ -217,12 +217,12 @@ class Divisors:
         self._multiplications += 1
         return "multiplication", self._multiplications
 
-    def exchanged(self, logsumexp: Tensor) -> Tensor:
-        """Keep the logsumexp of a run's next softmax, and return that of the run before, where both are finite."""
+    def difference(self, logsumexp: Tensor) -> Tensor:
+        """Keep the logsumexp of a run's next softmax, and return how far that of the run before is above it, if finite."""
         self._softmaxes += 1
         before = self._logsumexps.get(self._softmaxes, logsumexp)
-        self._logsumexps[self._softmaxes] = logsumexp = logsumexp.nan_to_num(nan=torch.inf)
-        return torch.where(logsumexp.isfinite() & before.isfinite(), before, logsumexp)
+        self._logsumexps[self._softmaxes] = logsumexp
+        return (before - logsumexp).nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
 
     def add(self, place: tuple[Any, ...], value: Tensor) -> None:
         """Add the number that a run has at a place."""
