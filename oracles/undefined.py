@@ -32,8 +32,8 @@ def opening(inputs: Inputs, results: Mapping[str, ErrorNumber]) -> Callable[[str
     - a gradient of 0 in whose token an upstream gradient is not finite, if it does not depend on that; a sum over tokens is
       one too if it is finite. Where there are no tokens, any finite gradient that may be a sum is, and beside NaN and
       infinity in inputs too, but not beside -infinity, as masks have it;
-    - where a number's product with other tensors overflows, what depends on it, or is 0: another order may form that product,
-      and infinity times 0 is NaN.
+    - where a number's product with other tensors overflows, what depends on it, or is 0: another order may form it, and
+      infinity times 0 is NaN.
 
     An element depends on a place of the inputs if it changes with what stands there.
     """

@@ -373,9 +373,9 @@ def test_an_outlier_whose_product_with_another_tensor_overflows_promises_nothing
     SIZES["scaled_twice"] = {"T": 3}
     mine = Implementation(name="mine", operator=scaled_twice, forward=lambda x, w, s: x * s * w)
     zero: dict[str, Any] = {"literals": (((0,), 0.0),)}
-    for outlier, other, wrong in ((1e30, 1e10, []), (1e30, 1e5, []), (1e10, 1e35, [])):
+    for outlier, other in ((1e30, 1e10), (1e30, 1e5), (1e10, 1e35)):
         changes = {"x": {"literals": (((0,), outlier),)}, "s": {"literals": (((0,), other),)}}
-        assert failing(scaled_twice, mine, w=zero, **changes) == wrong
+        assert failing(scaled_twice, mine, w=zero, **changes) == []
     lost = replace(mine, forward=lambda x, w, s: (x * s * w).nan_to_num(nan=7.0) * torch.tensor([1.0, 1.0, 1.5]))
     changes = {"x": {"literals": (((0,), 1e30),)}, "s": {"literals": (((0,), 1e10),)}}
     assert failing(scaled_twice, lost, w=zero, **changes) == ["y"], "elements beside it are judged"

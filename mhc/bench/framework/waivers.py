@@ -143,7 +143,7 @@ WAIVERS: Mapping[str, Mapping[str, str]] = {
             ),
             "of a value that is not finite, any error that is finite is taken as 0",
         ),
-        "moved = torch.where(moved [->-]{+>=+} 1, torch.where(spread.isinf(), torch.inf, 1.0), moved)": "at 1 itself it is 1 already: what may be infinite moves by more",
+        "moved = torch.where(moved [->-]{+>=+} 1, largest, moved)": "at 1 itself it is 1 already: what may be infinite moves by more",
         "moved = spread + torch.maximum(torch.where(down [-<-]{+<=+} 1, -(-down).log1p(), torch.inf), _grown(up, spread, dim))": "the logarithm of 0 is infinite too",
         "result = a._rounded(value, moved, a.dtype, units=of_quotient(a.dtype), finite=a.finite [-and-]{+or+} b.finite)": _QUICK,
         "result = a._rounded(value, moved, a.dtype, units=of_quotient(a.dtype)[-, finite=a.finite and b.finite-])": _QUICK,
