@@ -150,7 +150,7 @@ WAIVERS: Mapping[str, Mapping[str, str]] = {
         "return a._rounded(value, None, a.dtype, units=of_quotient(a.dtype), finite=a.finite [-and-]{+or+} b.finite)": _QUICK,
         "return a._rounded(value, None, a.dtype, units=of_quotient(a.dtype)[-, finite=a.finite and b.finite-])": _QUICK,
         "return a._rounded(value, moved, a.dtype, units=ELEMENTARY[-, finite=a.finite-])": _QUICK,
-        "moved = torch.where(value == 0, torch.where(spread.isinf(), torch.inf, (spread [->-]{+>=+} _UNDERFLOWN).double()), moved)": "at the limit itself, far from the 745 at which it matters, either is right",
+        "moved = torch.where(value == 0, torch.where(spread [->-]{+>=+} _UNDERFLOWN, largest, 0.0), moved)": "at the limit itself, far from the 745 at which it matters, either is right",
     },
     "oracles/bounds/error_number.py": {
         "value, propagated, self.dtype, units=units, reassociated=reassociated, quantum=quantum[-, finite=finite-]": _QUICK,
