@@ -423,8 +423,7 @@ def softmax(a: ErrorNumber, dim: int) -> ErrorNumber:
 def log_softmax(a: ErrorNumber, dim: int) -> ErrorNumber:
     """Return its logarithm, as (a - max) - log(sum of exp(a - max)), or as a - logsumexp(a) with that rounded once."""
     shares, spread, down, up = _shares(a, dim)
-    other = a.other_logsumexp(dim)
-    value = a.value.log_softmax(dim) if other is None else a.value - other
+    value = a.value.log_softmax(dim)
     most = a.value.amax(dim, keepdim=True)
     rest = (a.value - most).exp().sum(dim, keepdim=True).log()
     moved = spread + torch.maximum(torch.where(down < 1, -(-down).log1p(), torch.inf), _grown(up, spread, dim))

@@ -130,6 +130,20 @@ def test_the_backward_of_attention_may_compute_the_logits_anew() -> None:
         assert (max(ratios) < 1) == right, ratios
 
 
+def test_an_iteration_in_the_logarithmic_domain_keeps_its_sampled_tolerance() -> None:
+    def iterated(x: Tensor) -> Tensor:
+        for _ in range(5):
+            x = x.log_softmax(-1).log_softmax(-2)
+        return x.exp()
+
+    x, upstream = (normal(torch.Generator().manual_seed(seed), 6, 4, 4) for seed in (3, 4))
+    found, changed = sampled(partial(read, iterated, [x], {}, [upstream]), read(iterated, [x], {}, [upstream]))
+    assert changed == {0, 1}
+    for tensor, number in zip(results(iterated, [x], upstream), numbers(found), strict=True):
+        assert bool(number.error.isfinite().all())
+        assert ratio(tensor, number) < 1
+
+
 def test_no_sampled_tolerance_is_above_the_composed_bound() -> None:
     x = 1 + 2.0**-10 * normal(torch.Generator().manual_seed(3), 24, 3)
     composed = read(two_passes, [x], {})
