@@ -112,11 +112,25 @@ def _require_algorithms(table: Operator, algorithms: Sequence[Callable[..., Any]
     if not isinstance(algorithms, (tuple, list)):
         raise DeclarationError(f"{table.name}: algorithms must be a tuple of functions, was {algorithms!r}")
     for one in algorithms:
-        try:
-            inspect.signature(one).bind(*table.forward_arguments, **table.scalars)
-        except TypeError as error:
+        error = call_error(one, table.forward_arguments, table.scalars)
+        if error is not None:
             wanted = f"{', '.join(table.forward_arguments)}, *, {', '.join(table.scalars)}"
             raise DeclarationError(f"{table.name}: algorithms: {one!r} cannot be called with ({wanted}): {error}") from error
+
+
+def call_error(function: Any, arguments: Sequence[str], keywords: Mapping[str, Any]) -> TypeError | None:
+    """Return why a function cannot be called in this way; None where it can, or has no signature and a call will show it."""
+    if not callable(function):
+        return TypeError(f"{function!r} is not callable")
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # a compiled callable
+        return None
+    try:
+        signature.bind(*arguments, **keywords)
+    except TypeError as error:
+        return error
+    return None
 
 
 def _operator(

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from mhc.autotuned import CONFIG, NUMBERS, uses_autotuner
 from mhc.case import Case, Schedule, ScheduleValue
-from mhc.declaration import Backward, Inference, InTuple
+from mhc.declaration import Backward, Inference, InTuple, call_error
 from mhc.declared import OPERATIONS, Declared
 from mhc.operator import DEFAULT, OPERATORS, STAGES, STORAGE_DTYPES, Operator, register
 
@@ -259,15 +259,11 @@ class Implementation:
         keywords = dict.fromkeys([*scalars, "schedule"] if self.schedule else scalars)
         wanted = f"{stage}({', '.join(arguments)}, *, {', '.join(keywords)})"
         self._require(callable(function), f"{stage} must be a function {wanted}", function)
-        try:
-            signature = inspect.signature(function)
-        except (TypeError, ValueError):  # a compiled callable without a signature: the call itself will show it
-            return
-        try:
-            signature.bind(*arguments, **keywords)
-        except TypeError as error:
+        error = call_error(function, arguments, keywords)
+        if error is not None:
+            given = f"{stage}{inspect.signature(function)}"
             raise ImplementationError(
-                f"implementation {self.name!r}: {stage}{signature} cannot be called as {wanted}: {error}"
+                f"implementation {self.name!r}: {given} cannot be called as {wanted}: {error}"
             ) from error
 
     def stages(self, wanted: Sequence[str]) -> list[str]:

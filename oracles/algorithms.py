@@ -5,12 +5,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from mhc.element import element_name, element_value
 from mhc.operator import Operator
 from mhc.oracles.bounds.carried import UnreadableReference
 from mhc.oracles.bounds.error_number import ErrorNumber
+from mhc.oracles.nonfinite import same_class
 from mhc.oracles.verdict import first
 from mhc.reference import ReferenceRaised, how_raised
 
@@ -60,8 +60,3 @@ def larger(name: str, one: ErrorNumber, other: ErrorNumber | None, *, compared: 
         mine, theirs = (element_value(each.value, at) for each in (one, other))
         raise _Differs(f"computes {element_name(name, at)} = {theirs}, where the reference has {mine}")
     return ErrorNumber(one.value, error, one.dtype, finite=one.finite and other.finite)
-
-
-def same_class(one: Tensor, other: Tensor) -> Tensor:
-    """Return where two tensors are the same infinity, both finite, or both NaN."""
-    return (one == other) | (one.isfinite() & other.isfinite()) | (one.isnan() & other.isnan())

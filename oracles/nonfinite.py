@@ -60,6 +60,11 @@ def surely_in_range(wanted: ErrorNumber) -> bool:
     return float((wanted.size + wanted.error).max()) < overflow_threshold(wanted.dtype)
 
 
+def same_class(one: Tensor, other: Tensor) -> Tensor:
+    """Return where two tensors are the same infinity, both finite, or both NaN."""
+    return (one == other) | (one.isfinite() & other.isfinite()) | (one.isnan() & other.isnan())
+
+
 def class_fits(value: Tensor, wanted: ErrorNumber) -> Tensor:
     """Return where the class of `value` is one that the reference permits."""
     limit = overflow_threshold(wanted.dtype)

@@ -15,7 +15,7 @@ from mhc.element import element_name, element_value
 from mhc.observation import Observation
 from mhc.oracles.bounds.error_number import ErrorNumber
 from mhc.oracles.error_map import difference_map, error_map
-from mhc.oracles.nonfinite import as_float64, class_fits, surely_finite
+from mhc.oracles.nonfinite import as_float64, class_fits, same_class, surely_finite
 from mhc.oracles.tolerances import Tolerances
 from mhc.oracles.trial import results
 from mhc.oracles.verdict import Verdict, failed, first, largest, not_applicable, passed
@@ -91,7 +91,7 @@ def compare(
         if not judged.any():
             return not_applicable(NAME, subject, "no element has a finite tolerance in both")
         promised = judged & _one_class(wanted[0]) & _one_class(wanted[1])
-        wrong = promised & (_class(a) != _class(b))
+        wrong = promised & ~same_class(a, b)
         comparable = judged & a.isfinite() & b.isfinite()
         if not comparable.any() and not wrong.any():
             none = not_applicable(NAME, subject, "no element is finite in both, and no class is promised")
@@ -119,11 +119,6 @@ def _equal(
     got = ", ".join(f"{int(value[at])} {name}" for value, name in zip(values, names, strict=True))
     message = f"{element_name(subject, at)} = {got}"
     return failed(NAME, subject, "value", message, locate=partial(difference_map, wrong))
-
-
-def _class(value: Tensor) -> Tensor:
-    """Return 0 where finite, 1 for +inf, -1 for -inf, 2 for NaN."""
-    return torch.where(value.isnan(), 2, torch.where(value.isfinite(), 0, value.sign().nan_to_num()).int())
 
 
 def _one_class(wanted: ErrorNumber) -> Tensor:

@@ -19,8 +19,9 @@ from mhc.oracles import algorithms, undefined
 from mhc.oracles.bounds.error_number import ErrorNumber
 from mhc.oracles.bounds.mask import Mask
 from mhc.oracles.bounds.reading import RepeatedReader, read, with_factors
-from mhc.oracles.bounds.rounding import half_subnormal, scalar, unit_roundoff
+from mhc.oracles.bounds.rounding import half_subnormal, largest_magnitude, scalar, unit_roundoff
 from mhc.oracles.bounds.sampled_number import sampled
+from mhc.oracles.nonfinite import same_class
 from mhc.reference import Reference, condensed, judging_device, widen
 
 
@@ -102,7 +103,7 @@ def _as_the_reference(allowed: Tolerances, reference: Reference) -> Tolerances:
         if value is None or value.shape != one.value.shape:
             return one
         true = value.to(one.value.device)
-        alike = algorithms.same_class(true, one.value)
+        alike = same_class(true, one.value)
         return one if alike.all() else ErrorNumber(one.value, torch.where(alike, one.error, torch.inf), one.dtype)
 
     return allowed.map(open_where_they_part)
@@ -182,7 +183,7 @@ def _underflows(inputs: Inputs, gradients: Mapping[str, ErrorNumber]) -> Mapping
     """
     if inputs.case.table.function is None or not gradients:
         return gradients
-    most = max(map(undefined.largest, _upstream(inputs)), default=0.0)
+    most = max(map(largest_magnitude, _upstream(inputs)), default=0.0)
     lost = most * half_subnormal(accumulation_dtype(STORAGE_DTYPES[inputs.case.dtype]))
     return {
         name: ErrorNumber(one.value, torch.where(one.error > 0, one.error + lost, one.error), one.dtype, finite=one.finite)

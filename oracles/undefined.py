@@ -13,7 +13,7 @@ from torch import Tensor
 from mhc.inputs import Inputs, derived
 from mhc.operator import STORAGE_DTYPES, Operator, TensorSpec, accumulation_dtype
 from mhc.oracles.bounds.error_number import ErrorNumber
-from mhc.oracles.bounds.rounding import all_finite, ceiling
+from mhc.oracles.bounds.rounding import all_finite, ceiling, largest_magnitude
 from mhc.reference import reference
 
 _OUTLIER = 2.0**60
@@ -37,18 +37,19 @@ def opening(inputs: Inputs, results: Mapping[str, ErrorNumber]) -> Callable[[str
 
     An element depends on a place of the inputs if it changes with what stands there.
     """
-    table, given = inputs.case.table, {name: one for name, one in inputs.tensors.items() if one is not None}
-    floating = {name: one for name, one in given.items() if one.is_floating_point()}
-    special = {name: ~one.isfinite() for name, one in floating.items() if not all_finite(one)}
-    nan = {name: floating[name].isnan() for name in special if bool(floating[name].isnan().any())}
+    table = inputs.case.table
+    floating = {name: one for name, one in inputs.tensors.items() if one is not None and one.is_floating_point()}
+    special = {name: one for name, one in floating.items() if not all_finite(one)}
     large = _overflowing(inputs, floating)
-    upstream = {name: at for name, at in special.items() if name in {spec.name for spec in table.upstream}}
+    if not special and not large:
+        return lambda _, number: number
+    nan = _found({name: one.isnan() for name, one in special.items()})
+    upstream = {spec.name for spec in table.upstream} & {*special}
     if not large and not upstream and not nan and not any(bool(one.value.isnan().any()) for one in results.values()):
         return lambda _, number: number
-    beyond = upstream
+    beyond = {name: ~special[name].isfinite() for name in upstream}
     if not table.tokens:
-        found = {name: floating[name].isnan() | floating[name].isposinf() for name in special if name not in upstream}
-        beyond = {**upstream, **{name: at for name, at in found.items() if bool(at.any())}}
+        beyond |= _found({name: one.isnan() | one.isposinf() for name, one in special.items() if name not in upstream})
     of_nan, of_large, of_beyond = (_independent(inputs, places) for places in (nan, large, beyond))
     gradients = {spec.name for spec in table.gradients}
 
@@ -70,6 +71,11 @@ def opening(inputs: Inputs, results: Mapping[str, ErrorNumber]) -> Callable[[str
     return open_undefined
 
 
+def _found(places: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the places of those tensors that have some."""
+    return {name: at for name, at in places.items() if bool(at.any())}
+
+
 def _is_summed(table: Operator, gradient: str) -> bool:
     """Return whether a gradient may be a sum over what upstream gradients have an element for each."""
     if table.tokens:
@@ -80,16 +86,13 @@ def _is_summed(table: Operator, gradient: str) -> bool:
 
 def _overflowing(inputs: Inputs, floating: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
     """Return by tensor the places of outliers whose product with the largest elements of the other tensors overflows."""
-    most = {name: max(1.0, largest(one)) for name, one in floating.items()}
-    if max(most.values(), default=0.0) < _OUTLIER:
+    outliers = _found({name: one.isfinite() & (one.abs() >= _OUTLIER) for name, one in floating.items()})
+    if not outliers:
         return {}
-    limit, found = ceiling(accumulation_dtype(STORAGE_DTYPES[inputs.case.dtype])), {}
-    for name, one in floating.items():
-        others = math.prod(size for other, size in most.items() if other != name)
-        if most[name] >= _OUTLIER and most[name] * others > limit:
-            size = one.double().abs()
-            found[name] = one.isfinite() & (size >= _OUTLIER) & (size * others > limit)
-    return found
+    limit = ceiling(accumulation_dtype(STORAGE_DTYPES[inputs.case.dtype]))
+    most = {name: max(1.0, largest_magnitude(one)) for name, one in floating.items()}
+    others = {name: math.prod(size for other, size in most.items() if other != name) for name in outliers}
+    return _found({name: at & (floating[name].double().abs() * others[name] > limit) for name, at in outliers.items()})
 
 
 def _same_place(inputs: Inputs, gradient: TensorSpec, places: Mapping[str, Tensor]) -> Tensor:
@@ -145,7 +148,7 @@ def _replaced(tensor: Tensor | None, places: Tensor, spec: TensorSpec, which: in
     if which < 2:
         values = torch.tensor(possible[min(which, len(possible) - 1)], dtype=tensor.dtype)
     else:
-        large = min(2 * largest(tensor) + 1, _LARGE, torch.finfo(tensor.dtype).max)
+        large = min(2 * largest_magnitude(tensor) + 1, _LARGE, torch.finfo(tensor.dtype).max)
         signs = 1 - 2 * ((torch.arange(tensor.numel(), device=tensor.device).reshape(tensor.shape) + which) % 2)
         values = (large * signs).clamp(*(spec.within or (None, large))).to(tensor.dtype)
     return torch.where(places, values, tensor)
@@ -161,8 +164,3 @@ def _beside(inputs: Inputs, gradient: TensorSpec, places: Mapping[str, Tensor]) 
         of_token = table.per_token(table.argument_specs[name])
         found = found | (at.reshape(*lead, -1).any(-1) if of_token else at.any()).to(found.device)
     return found.reshape(*lead, *(1 for _ in gradient.shape(inputs.case.sizes)[len(lead) :]))
-
-
-def largest(tensor: Tensor) -> float:
-    """Return the largest magnitude of the finite elements; 0 where there are none."""
-    return float(tensor.double().nan_to_num(0.0, 0.0, 0.0).abs().max()) if tensor.numel() else 0.0

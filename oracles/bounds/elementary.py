@@ -402,19 +402,19 @@ def softmax(a: ErrorNumber, dim: int) -> ErrorNumber:
     """Return the softmax over a dimension, as exp(a - max) / sum, or as exp(a - logsumexp(a)) with that rounded once."""
     a = a if a.most is None else _without(a, dim)
     value, spread, down, up = _shares(a, dim)
-    own, other = a.value.logsumexp(dim, keepdim=True), a.other_logsumexp(dim)
+    own = a.value.logsumexp(dim, keepdim=True)
     spread = spread + unit_roundoff(a.dtype) * magnitude(own)
-    if other is not None:
+    if (other := a.other_logsumexp(own)) is not None:
         value, spread = (a.value - other).exp(), torch.where(magnitude(own - other) > _SMALL, torch.inf, spread)
     over = (spread.expm1() + down) / (1 - down)
     under = 1 - 1 / (spread.exp() * (1 + up))
     moved = torch.where(down < 1, value * torch.maximum(over, under), torch.inf)
-    largest = torch.where(spread.isinf(), torch.inf, 1.0)
+    limit = torch.where(spread.isinf(), torch.inf, 1.0)
     if spread.numel() and float(spread.max()) > _UNNORMALISED:
         off = torch.where((own > 0) & (spread > _UNNORMALISED).any(dim, keepdim=True), spread, 0.0)
-        largest = torch.maximum(largest, nan_to_inf((off + off.amax(dim, keepdim=True)).exp()))
-    moved = torch.where(moved > 1, largest, moved)
-    moved = torch.where(value == 0, torch.where(spread > _UNDERFLOWN, largest, 0.0), moved)
+        limit = torch.maximum(limit, nan_to_inf((off + off.amax(dim, keepdim=True)).exp()))
+    moved = torch.where(moved > 1, limit, moved)
+    moved = torch.where(value == 0, torch.where(spread > _UNDERFLOWN, limit, 0.0), moved)
     units = 2 * ELEMENTARY + _roundings(value, dim, a.dtype)
     return _certain(a, value, moved + _flushed(value, a.dtype), units, value, _holds_nan(a, dim))
 

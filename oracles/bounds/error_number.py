@@ -393,9 +393,9 @@ class ErrorNumber:
         result.partial = addends.partial(lambda: (value != 0).sum(dim).double())
         return result
 
-    def other_logsumexp(self, dim: int) -> Tensor | None:
-        """Return the logsumexp over a dimension with which another evaluation normalises; None: with this one's."""
-        del dim
+    def other_logsumexp(self, own: Tensor) -> Tensor | None:
+        """Return the logsumexp with which another evaluation normalises where this one has `own`; None: with the same."""
+        del own
         return None
 
     def mean(self, dim: int) -> "ErrorNumber":

@@ -87,6 +87,11 @@ def magnitude(value: Tensor) -> Tensor:
     return value.abs().nan_to_num(nan=0.0, posinf=0.0)
 
 
+def largest_magnitude(value: Tensor) -> float:
+    """Return the largest magnitude of the finite elements; 0 where there are none."""
+    return float(magnitude(value).max()) if value.numel() else 0.0
+
+
 def nan_to_inf(error: Tensor) -> Tensor:
     """Return `error` with infinity for NaN, since 0 times an infinite error must stay infinite."""
     return error.nan_to_num(nan=torch.inf, posinf=torch.inf)

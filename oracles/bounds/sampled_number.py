@@ -104,8 +104,7 @@ class SampledNumber(ErrorNumber):
 
     __radd__ = __add__
 
-    def other_logsumexp(self, dim: int) -> Tensor | None:
-        own = self.value.logsumexp(dim, keepdim=True)
+    def other_logsumexp(self, own: Tensor) -> Tensor | None:
         difference = self.divisors.difference(own)
         self.divisors.apart |= bool(difference.any())  # the logits of a softmax of inputs are always the same
         return own + difference if self.in_parts else None

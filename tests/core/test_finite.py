@@ -15,7 +15,6 @@ from mhc.case_json import CaseError
 from mhc.operator import OPERATORS
 from mhc.operator_json import encode_operator, known_operator
 from mhc.oracles import isolation
-from mhc.recipe import Recipe
 from mhc.strategies.cases import cases
 from tests.support.helpers import gate_symptoms
 
@@ -78,10 +77,7 @@ def test_a_large_number_takes_the_place_of_a_nan_in_isolation() -> None:
     def leaks(x: Tensor, mask: Tensor, at: Tensor) -> Tensor:
         return scaled(x, mask, at) + 2.0**-20 * x.sum()
 
-    case = replace(
-        default_case(operator="all_finite", dtype="float32", T=3, D=4),
-        tensors={**default_case(operator="all_finite", dtype="float32", T=3, D=4).tensors, "x": Recipe(kind="normal")},
-    )
+    case = with_tensor(default_case(operator="all_finite", dtype="float32", T=3, D=4), "x", kind="normal")
     assert not gate_symptoms(isolation.GATE, RIGHT, case)
     wrong = Implementation(name="leaks", operator=ALL, function=leaks)
     assert gate_symptoms(isolation.GATE, wrong, case) == {("isolation", "y", "leak")}

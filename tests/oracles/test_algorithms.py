@@ -124,6 +124,13 @@ def test_what_is_no_algorithm_is_no_declaration(given: Any, told: str) -> None:
         operator(algorithms=given, **NOTATION)(by_products)
 
 
+def test_an_algorithm_needs_no_signature() -> None:
+    def larger(a: Tensor, b: Tensor) -> Tensor:
+        return torch.where(a > b, a, b)
+
+    assert operator(name="larger_of_two", a="[T]", b="[T]", algorithms=(torch.maximum,))(larger)
+
+
 def test_reports_name_the_algorithm() -> None:
     assert LENIENT.judged_as == "errors of by_sums too"
     assert replace(LENIENT, precision={"matmul": "tf32"}).judged_as == "matmul in tf32; errors of by_sums too"
