@@ -5,6 +5,7 @@ import inspect
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -50,6 +51,8 @@ def this_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
 def write(pytester: pytest.Pytester, test: str, name: str, function: str = "right") -> None:
     """Write a file with kernels, and a test that imports it."""
     stem = f"kernels_of_{name}"
+    # Python does not read a file anew whose bytecode is of the same second and size, and `right` is as long as `wrong`.
+    shutil.rmtree(pytester.path / "__pycache__", ignore_errors=True)
     (pytester.path / f"{stem}.py").write_text(KERNELS.format(name=name, function=function), encoding="utf-8")
     pytester.makepyfile(**{f"test_{name}": f"import mhc, pytest\nimport {stem} as k\n{test}"})
 
