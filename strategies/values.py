@@ -84,12 +84,13 @@ def exponents(draw: st.DrawFn) -> int:
 def special_values(draw: st.DrawFn, spec: TensorSpec, shape: tuple[int, ...]) -> tuple[Literal, ...]:
     """Draw NaN, infinities and outliers that `spec` may have at indices of `shape`; nothing for an empty tensor.
 
-    There is one, or in half of all draws there are two to four. A further one is anywhere, or on an axis through the first,
-    as an infinity and a NaN meet in a sum or a maximum.
+    A range without any of them has its ends in their place. There is one, or in half of all draws there are two to four. A
+    further one is anywhere, or on an axis through the first, as an infinity and a NaN meet in a sum or a maximum.
     """
     if 0 in shape:
         return ()
-    values = tuple(value for value in SPECIAL if spec.may_be(value))
+    values = tuple(value for value in SPECIAL if spec.may_be(value)) or spec.within
+    assert values, "all but finite values are in a range"
     first = draw(_index(shape))
     found = {first: draw(choice(values))}
     for _ in range(draw(choice(FURTHER)) if first else 0):

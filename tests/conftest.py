@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -54,6 +55,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("filterwarnings", "ignore:Conversion of an array with ndim > 0 to a scalar:DeprecationWarning")
     if Path(mhc.__file__).parents[1] != Path(__file__).parents[1]:
         raise pytest.UsageError(f"mhc is {mhc.__file__}, and not of this checkout: run `python -m pytest` in its folder")
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a script started the suite in the background
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     device.settle(config.getoption("device", "auto"))
 
 

@@ -38,6 +38,26 @@ def test_no_tensor_is_drawn_that_is_not_finite(case: Case) -> None:
         assert bool(tensor.isfinite().all()), name
 
 
+def twice(x: Tensor) -> Tensor:
+    return 2 * x
+
+
+NARROW = operator(name="finite_and_narrow", finite=True, x="[T] in 0.125..8")(twice)
+Implementation(name="right_narrow", operator=NARROW, function=twice)
+
+
+def test_a_range_without_outliers_has_its_ends_in_their_place() -> None:
+    seen: set[float] = set()
+
+    @settings(max_examples=200, deadline=None, derandomize=True)
+    @given(cases(operator="finite_and_narrow"))
+    def look(case: Case) -> None:
+        seen.update(value for _, value in case.tensors["x"].literals)
+
+    look()
+    assert {0.125, 8.0} <= seen
+
+
 def test_only_named_tensors_are_finite() -> None:
     specs = SOME.argument_specs
     assert [name for name, spec in specs.items() if spec.finite] == ["x"]
