@@ -296,14 +296,15 @@ def quotient(a: ErrorNumber, b: ErrorNumber) -> ErrorNumber:
 
 def _quotient(a: ErrorNumber, b: ErrorNumber) -> ErrorNumber:
     value = a.value / b.value
+    units, finite, reassociated = of_quotient(a.dtype), a.finite and b.finite, a.reassociated
     if a.errorless and b.errorless:
-        return a._rounded(value, None, a.dtype, units=of_quotient(a.dtype), finite=a.finite and b.finite)
+        return a._rounded(value, None, a.dtype, units=units, reassociated=reassociated, finite=finite)
     least = b.value.abs() - b.error
     moved = nan_to_inf((a.error + magnitude(value) * b.error) / least)
     moved = torch.where((a.error == 0) & (b.error == 0), 0.0, torch.where(least > 0, moved, torch.inf))
     certain = ~value.isfinite() & (a.error == 0) & (b.error == 0)
     moved = torch.where(certain, 0.0, torch.where(value.isfinite(), moved, torch.inf))
-    result = a._rounded(value, moved, a.dtype, units=of_quotient(a.dtype), finite=a.finite and b.finite)
+    result = a._rounded(value, moved, a.dtype, units=units, reassociated=reassociated, finite=finite)
     return after_cancellation(result, a, b)
 
 

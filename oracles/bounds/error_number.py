@@ -321,8 +321,14 @@ class ErrorNumber:
     def __truediv__(self, other: float) -> "ErrorNumber":
         if _is_power_of_two(other):
             return self * (1 / other)
-        units = of_quotient(self.dtype)
-        result = self._rounded(self.value / other, self.error / abs(other), self.dtype, units=units, finite=self.finite)
+        result = self._rounded(
+            self.value / other,
+            self.error / abs(other),
+            self.dtype,
+            units=of_quotient(self.dtype),
+            reassociated=self.reassociated,
+            finite=self.finite,
+        )
         result.cancelled = self.cancelled
         return result
 

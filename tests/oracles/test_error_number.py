@@ -90,6 +90,18 @@ def test_products_below_the_normal_range_may_be_taken_in_another_order(
             assert ((got.double() - allowed.value).abs() <= allowed.error).all()
 
 
+@pytest.mark.parametrize("count", [21, 33])
+@pytest.mark.parametrize("given", [False, True])
+def test_a_mean_below_the_normal_range_may_be_multiplied_last(count: int, *, given: bool) -> None:
+    """A mean of r x as r times the mean of x; a bound of the written order alone is twice too narrow."""
+    x, r = torch.full((count,), 1.47e-39), torch.tensor(316.0)
+    terms = ErrorNumber.exact(r.double(), FLOAT32) * ErrorNumber.exact(x.double(), FLOAT32)
+    summed, size = terms.sum(0), ErrorNumber.exact(torch.tensor(count).double(), FLOAT32)
+    allowed = elementary.quotient(summed, size) if given else summed / count
+    for got in (r * (x.sum() / count), r * (x / count).sum(), (r * x).sum() / count):
+        assert abs(got.double() - allowed.value) <= allowed.error
+
+
 @pytest.mark.parametrize("equal", [True, False])
 def test_the_two_sums_of_a_product_may_be_exchanged(equal: bool) -> None:
     """sum_k x_k (a_k @ b) as (sum_k x_k a_k) @ b, term by term, where a_k @ b is almost 0 and the sums of x_k a_k are not.
