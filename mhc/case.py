@@ -264,9 +264,10 @@ def _validate_integers(recipe: Recipe, path: str, spec: TensorSpec, sizes: Mappi
         _require(
             recipe.period % max(1, shape[-1]) == 0, f"{path}.period", "whole rows (its values have an order)", recipe.period
         )
-    if spec.values.order == "permutation":
+    if spec.values.uneven:
         alike = len(shape) - 1 in recipe.layout.expand
-        _require(not alike, f"{path}.layout.expand", "without the last dimension (a permutation)", recipe.layout.expand)
+        wanted = f"without the last dimension ({spec.values.order})"
+        _require(not alike, f"{path}.layout.expand", wanted, recipe.layout.expand)
 
 
 def _validate_recipe(recipe: Recipe, path: str, spec: TensorSpec, shape: tuple[int, ...]) -> None:

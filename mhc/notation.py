@@ -16,7 +16,7 @@ _NOTATION = re.compile(
     r"\[(?P<axes>[^\]]*)\]"
     r"(?: *(?P<dtype>(?!constant\b|optional\b)\w+))?"
     r"(?: in (?P<least>.+?)\.\.(?P<end>.+?))?(?: or (?P<sentinel>-?\d+))?"
-    r"(?: (?P<order>sorted|permutation))?(?P<constant> constant)?(?P<optional> optional)?"
+    r"(?: (?P<order>sorted|offsets|permutation))?(?P<constant> constant)?(?P<optional> optional)?"
 )
 
 
@@ -74,6 +74,8 @@ def _values(operator: str, spec: TensorSpec, matched: re.Match[str]) -> Values |
         if end or sentinel is not None or not spec.symbols:
             raise DeclarationError(f"{where}; a permutation is of all indices of its last axis, without range or sentinel")
         return Values(end=spec.symbols[-1], order=order)
+    if order == "offsets" and sentinel is not None:
+        raise DeclarationError(f"{where}; offsets have no sentinel")
     if end is None or (order and not spec.symbols):
         raise DeclarationError(f'{where}; an integer tensor has a range, as in "[T] int64 in 0..V", which excludes V')
     return Values(least.strip(), end.strip(), sentinel, order)

@@ -79,7 +79,8 @@ class Recipe:
         uniform        u
 
     In `row_constant` and the last four, one element in eight is the sentinel where there is one. A tensor that is sorted has
-    these values sorted in each row; one that is a permutation has the order that sorts them.
+    these values sorted in each row, and offsets have the least and the largest value of the range at its ends; one that is a
+    permutation has the order that sorts them.
 
     `period` repeats the values and `rows` zeroes all but a few rows, so that the reference of a large case stays cheap
     (`mhc.condense`).

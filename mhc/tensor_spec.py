@@ -42,7 +42,7 @@ FIXED: Mapping[Role, torch.dtype] = {
     **{role: getattr(torch, role.value) for role in (Role.INT8, Role.UINT8, Role.INT16, Role.INT32, Role.INT64)},
     Role.BOOL: torch.bool,
 }
-Order = Literal["", "sorted", "permutation"]
+Order = Literal["", "sorted", "offsets", "permutation"]
 
 
 @dataclass(frozen=True)
@@ -52,13 +52,19 @@ class Values:
     Attributes:
         least, end: expressions (`mhc.expression`); a value is at least `least` and less than `end`.
         sentinel: one more value, such as the class of a target that does not count.
-        order: "sorted" or "permutation" along the last axis, or "".
+        order: along the last axis "sorted", "offsets" (sorted, the first the least and the last the largest value), or
+            "permutation"; or "".
     """
 
     least: str = "0"
     end: str = "2"
     sentinel: int | None = None
     order: Order = ""
+
+    @property
+    def uneven(self) -> bool:
+        """Return whether the elements of a row must differ, so that no layout may repeat one along it."""
+        return self.order in {"offsets", "permutation"}
 
     @property
     def symbols(self) -> frozenset[str]:

@@ -192,6 +192,10 @@ def _integers(recipe: Recipe, stream: int, rows: int, columns: int, values: Valu
     match values.order:
         case "sorted":
             return np.sort(found)
+        case "offsets":
+            found = np.sort(found)
+            found[:, -1:], found[:, :1] = max(inside.start, inside.stop - 1), inside.start
+            return found
         case "permutation":
             return np.argsort(found, axis=-1, kind="stable")
     return found

@@ -126,7 +126,7 @@ def _case(
         tensors = {spec.name: _thinned(tensors[spec.name], spec, table, sizes) for spec in present}
     if draw(st.integers(0, 2)) == 2:
         ranks = {spec.name: len(spec.shape(sizes)) for spec in present}
-        different = [spec.name for spec in present if spec.values is not None and spec.values.order == "permutation"]
+        different = [spec.name for spec in present if spec.values is not None and spec.values.uneven]
         written = [spec.name for spec in present if spec.name in table.mutates]
         laid = laid_out(tensors, ranks, expand=reach is not Reach.MODEL, different=different, written=written)
         tensors = draw(laid)

@@ -36,7 +36,7 @@ def declared_moves(x: Tensor, order: Tensor, mask: Tensor, bias: Tensor | None) 
     return y if bias is None else y + bias, mask.sum(-1)
 
 
-@operator(q="[T, H, D]", k="[T, Hkv, D]", offsets="[E1] int32 in 0..T+1 sorted", H="Hkv*G", E1="E+1", T=(1, 64), E=(1, 9))
+@operator(q="[T, H, D]", k="[T, Hkv, D]", offsets="[E1] int32 in 0..T+1 offsets", H="Hkv*G", E1="E+1", T=(1, 64), E=(1, 9))
 def declared_groups(q: Tensor, k: Tensor, offsets: Tensor) -> Tensor:
     shared = q.float() * k.float().repeat_interleave(q.shape[1] // k.shape[1], 1)
     place = torch.arange(len(q), device=q.device)
@@ -124,9 +124,12 @@ def test_integers_lie_in_their_range_and_have_their_order(kind: str, name: str) 
     values = set(tensor.flatten().tolist())
     inside = spec.values.range(case.sizes)
     assert values <= {*inside, spec.values.sentinel}
-    assert len(values) == 1 or kind not in {"zero", "constant", "sentinel"} or name == "order"
+    assert len(values) == 1 or kind not in {"zero", "constant", "sentinel"} or name in {"order", "offsets"}
     if spec.values.order == "sorted":
         assert torch.equal(tensor, tensor.sort(-1).values)
+    if spec.values.order == "offsets":
+        assert torch.equal(tensor, tensor.sort(-1).values)
+        assert [tensor[0], tensor[-1]] == [inside.start, inside.stop - 1]
     if spec.values.order == "permutation":
         assert sorted(tensor.tolist()) == list(inside)
     if name == "target":

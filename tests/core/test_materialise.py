@@ -189,10 +189,11 @@ def test_values_that_repeat_are_scaled_like_others() -> None:
 @operator(
     **{"i": "[T, D] int64 in 3..7 or -1", "s": "[T, D] int32 in 0..9 sorted"},  # type: ignore[arg-type]
     **{"p": "[T, D] int64 permutation", "b": "[T, D] bool", "w": "[T, D] int32 in 0..5000"},  # type: ignore[arg-type]
+    o="[T, D] int32 in 0..9 offsets",
     T=(0, 99),
     D=(0, 99),
 )
-def declared_integers(i: Tensor, s: Tensor, p: Tensor, b: Tensor, w: Tensor) -> Tensor:
+def declared_integers(i: Tensor, s: Tensor, p: Tensor, b: Tensor, w: Tensor, o: Tensor) -> Tensor:
     return i + p
 
 
@@ -211,6 +212,10 @@ def test_kinds_of_integers_without_chance() -> None:
     assert integers("i", "sentinel") == [[-1] * 6] * 3
     assert integers("i", "ascending") == [[3, 4, 5, 6, 3, 4]] * 3
     assert integers("s", "ascending", D=11) == [sorted([*range(9), 0, 1])] * 3
+    assert integers("o", "ascending", D=4) == [[0, 1, 2, 8]] * 3
+    assert integers("o", "constant") == [[0, 8, 8, 8, 8, 8]] * 3
+    assert integers("o", "zero", D=2) == [[0, 8]] * 3
+    assert integers("o", "uniform", D=1) == [[0]] * 3
     assert integers("p", "ascending") == [[0, 1, 2, 3, 4, 5]] * 3
     assert integers("p", "constant") == [[0, 1, 2, 3, 4, 5]] * 3
     assert integers("b", "zero") == [[False] * 6] * 3

@@ -29,6 +29,7 @@ SPECS: Mapping[str, TensorSpec] = {
     "[T] int64 in T-1..2*V or -100": TensorSpec("a", ("T",), INT64, values=Values("T-1", "2*V", -100)),
     "[T] int64 in 0..V or 0": TensorSpec("a", ("T",), INT64, values=Values("0", "V", 0)),
     "[T] int32 in 0..V sorted": TensorSpec("a", ("T",), INT32, values=Values("0", "V", None, "sorted")),
+    "[S1] int32 in 0..T+1 offsets": TensorSpec("a", ("S1",), INT32, values=Values("0", "T+1", None, "offsets")),
     "[T] int8 in -128..128": TensorSpec("a", ("T",), Role.INT8, values=Values("-128", "128")),
     "[T] uint8 in 0..V": TensorSpec("a", ("T",), Role.UINT8, values=Values("0", "V")),
     "[] int32 in 0..V": TensorSpec("a", (), INT32, values=Values("0", "V")),
@@ -66,6 +67,7 @@ LAST = '"constant" and "optional" are last, in this order'
         *[(f"[T] {text}", LAST) for text in ("float32 in 0..inf optional constant", "int32 in 0..V optional sorted")],
         *[(text, PERMUTATION) for text in ("[T] int32 in 0..T permutation", "[T] int32 or 0 permutation")],
         ("[] int64 permutation", PERMUTATION),
+        ("[T] int32 in 0..9 or -1 offsets", "offsets have no sentinel"),
         *[(text, EXCLUDES) for text in ("[T] int32", "[T] int64 sorted", "[T] int32 or -1", "[] int32 in 0..V sorted")],
     ],
 )
