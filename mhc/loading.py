@@ -46,6 +46,21 @@ def load(spec: str, known: Sequence[Implementation]) -> Implementation:
     return _pick(module, place, name, spec)
 
 
+def all_of_file(file: str, known: Sequence[Implementation]) -> list[tuple[str, Implementation]]:
+    """Return the implementations of a file that are none of `known`, each with its name for `load`.
+
+    Raises:
+        ImplementationError: the file cannot be imported, or has none.
+    """
+    module, names = _import_file(Path(file)), dict[int, str]()
+    for name, value in vars(module).items():
+        if isinstance(value, Implementation) and not any(value is one for one in known):
+            names.setdefault(id(value), name)
+    if not names:
+        raise ImplementationError(f"{file}: it has no mhc.Implementation of its own")
+    return [(spec, _pick(module, file, name, spec)) for name in names.values() for spec in [f"{file}:{name}"]]
+
+
 def _unknown(spec: str, names: Sequence[str]) -> str:
     """Return why a name is none of an implementation, and what may have been meant."""
     if spec.endswith(".py") and Path(spec).is_file():

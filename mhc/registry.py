@@ -3,10 +3,12 @@
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from types import MappingProxyType
 
 from mhc.adapters import kernel_named
 from mhc.implementation import Implementation, ImplementationError
+from mhc.loading import all_of_file
 from mhc.loading import load as load_from
 from mhc.operators import MODULES, by_hand
 from mhc.operators.mhc_pre.registry import IMPLEMENTATIONS as PRE_IMPLEMENTATIONS
@@ -42,6 +44,15 @@ def load(spec: str) -> Implementation:
         return replace(implementation, precision={found["operation"]: found["precision"]}, origin=spec)
     except ImplementationError as error:
         raise ImplementationError(f"{spec}: {error}") from error
+
+
+def load_every(spec: str) -> list[tuple[str, Implementation]]:
+    """Return the implementation named by `spec`, or all of a file where it is `FILE.py`; each with its name for `load`.
+
+    Raises:
+        ImplementationError: as `load` does, or the file has none.
+    """
+    return all_of_file(spec, BUILT_IN) if spec.endswith(".py") and Path(spec).is_file() else [(spec, load(spec))]
 
 
 Tested = Implementation | ProgramTarget

@@ -8,6 +8,7 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 import torch
 
@@ -23,7 +24,9 @@ from mhc import (
     observe,
     reference,
 )
+from mhc.fuzz.cli.options import load_all
 from mhc.operators.mhc_pre.torch.implementations import MANUAL
+from mhc.registry import load_every
 from tests.support.helpers import bits, observed, with_layout
 
 GOOD = """
@@ -78,6 +81,22 @@ def test_it_loads_from_a_module_and_an_entry_point(good_file: Path, monkeypatch:
     ):
         load("ours")
     del sys.modules["my_kernel"]
+
+
+def test_a_file_without_a_name_stands_for_all_of_its_own_that_run_on_the_device(good_file: Path) -> None:
+    more = 'SAME = IMPL\nGPU = Implementation(name="gpu", forward=forward, devices=("cuda",))\n'
+    good_file.write_text(f"{GOOD}{more}", encoding="utf-8")
+    both = [(f"{good_file}:{name}", of) for name, of in (("IMPL", "mine"), ("GPU", "gpu"))]
+    assert [(spec, one.name) for spec, one in load_every(str(good_file))] == both
+    assert [one.origin for _, one in load_every(str(good_file))] == [spec for spec, _ in both]
+    assert [spec for spec, _ in load_all([str(good_file)], "cpu")] == [f"{good_file}:IMPL"]
+    assert [spec for spec, _ in load_all([str(good_file)], "cuda", here=False)] == [spec for spec, _ in both]
+    good_file.write_text(f"{GOOD.partition('IMPL')[0]}{more.partition(chr(10))[2]}", encoding="utf-8")
+    with pytest.raises(click.UsageError, match=r"my_kernel\.py:GPU: gpu runs on cuda, not on cpu"):
+        load_all([str(good_file)], "cpu")
+    good_file.write_text(GOOD.partition("def")[0], encoding="utf-8")
+    with pytest.raises(click.UsageError, match=r"it has no mhc\.Implementation of its own"):
+        load_all([str(good_file)], "cpu")
 
 
 def test_refusals_give_their_reason(good_file: Path) -> None:

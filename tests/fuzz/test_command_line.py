@@ -238,7 +238,10 @@ def test_what_to_declare_for_another_device_is_said_of_a_kernel_that_was_brought
             ["--impl", "softmax"],
             "--impl softmax: an operator, whose implementations are softmax.torch, softmax.golden; --op",
         ),
-        (["--impl", "docs/examples/my_kernel.py"], "give the name of one too, as in docs/examples/my_kernel.py:IMPL"),
+        (
+            ["minimise", OF_MHC_PRE, "--impl", "docs/examples/my_kernel.py"],
+            "give the name of one too, as in docs/examples/my_kernel.py:IMPL",
+        ),
         (["--impl", "absent.py:IMPL"], "--impl absent.py: no such file"),
         (["--cases", "1", "--fixtures", "README.md/here"], "--fixtures README.md/here: [Errno"),
         (["replay", OF_MHC_PRE, "--impl", "softmax.torch"], f"{OF_MHC_PRE} is a case of mhc_pre; softmax.torch computes"),

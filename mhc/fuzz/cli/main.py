@@ -47,7 +47,8 @@ _implementations = click.option(
     multiple=True,
     metavar="IMPL",
     callback=_lines,
-    help="Check only this implementation: a name from `list`, FILE.py:NAME or package.module:NAME. Repeatable.",
+    help="Check only this implementation: a name from `list`, FILE.py:NAME, package.module:NAME, or FILE.py for all of a "
+    "file. Repeatable.",
 )
 _against = click.option(
     "--against",

@@ -12,7 +12,7 @@ from mhc.fuzz.check.differential import Peer
 from mhc.implementation import Implementation, ImplementationError
 from mhc.operator import DEFAULT
 from mhc.programs.targets import DSLS, TARGETS, ProgramTarget, target_named
-from mhc.registry import Tested, built_in, load
+from mhc.registry import Tested, built_in, load, load_every
 
 
 def load_all(
@@ -171,12 +171,16 @@ def _without_a_gpu(specs: Sequence[str]) -> str:
 
 
 def _load(asked_by: str, option: str, specs: Sequence[str], device: str, *, here: bool) -> list[tuple[str, Implementation]]:
+    """Return the implementations named; of a file without a name those that run on the device, if any does."""
     loaded: list[tuple[str, Implementation]] = []
+    wanted: list[tuple[str, Implementation]] = []
     for spec in specs:
         try:
-            implementation = load(spec)
+            every = load_every(spec)
         except ImplementationError as error:
             raise click.UsageError(f"{asked_by} {error}") from error
+        wanted += [one for one in every if device in one[1].devices] or every
+    for spec, implementation in wanted:
         if here:
             require_available(asked_by, spec, implementation)
         if device not in implementation.devices:
