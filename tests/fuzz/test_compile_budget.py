@@ -87,9 +87,9 @@ def test_a_case_without_times_counts_as_none() -> None:
 
 def test_until_something_compiles_rounds_are_free_and_end_where_it_does() -> None:
     budget = CompileBudget()
-    assert budget.next() == RoundPlan(until_compiled=True)
+    assert budget.next() == RoundPlan(until_compiled=1)
     learn(budget, checked(CASE, seconds=0.03, compiled=0))
-    assert budget.next() == RoundPlan(until_compiled=True)
+    assert budget.next() == RoundPlan(until_compiled=1)
 
 
 def test_workers_that_begin_together_do_not_all_compile_the_simplest_case() -> None:
@@ -97,7 +97,7 @@ def test_workers_that_begin_together_do_not_all_compile_the_simplest_case() -> N
     give(budget, 1)
     assert budget.next() == RoundPlan(until_compiled=True, skip=1)
     learn(budget, checked(CASE, seconds=0.03, compiled=0))
-    assert budget.next() == RoundPlan(until_compiled=True), "what is drawn is as ever once something is known"
+    assert budget.next() == RoundPlan(until_compiled=1), "what is drawn is as ever once something is known"
 
 
 def widths(budget: CompileBudget, count: int) -> list[int]:
@@ -175,16 +175,16 @@ def test_where_most_free_cases_need_no_program_new_ones_are_looked_for_among_the
     for _ in range(10):
         learn(budget, checked(CASE, seconds=0.03, compiled=0))
     quick(budget, 1000, seconds=0.05)
-    assert budget.next() == RoundPlan(until_compiled=True)
+    assert budget.next() == RoundPlan(until_compiled=1)
     quick(budget, 10_000)
     assert budget.next() == RoundPlan(), "compiling is cheap now"
 
 
-def test_the_first_round_is_of_one_program_and_ends_where_it_compiles() -> None:
+def test_the_first_round_is_of_one_program_and_ends_where_a_second_is_compiled() -> None:
     budget = CompileBudget([OPENING, replace(OPENING, dtype="float16")])
-    assert budget.next() == RoundPlan(like=OPENING.json, opening=True, until_compiled=True)
+    assert budget.next() == RoundPlan(like=OPENING.json, opening=True, until_compiled=2)
     learn(budget, checked(with_sizes(OPENING, B=2, S=3), seconds=9.0, compiled=4), like=OPENING.json)
-    assert budget.next() == RoundPlan(until_compiled=True), "another program at once, whatever the first took"
+    assert budget.next() == RoundPlan(until_compiled=1), "another program at once, whatever the first took"
     learn(budget, checked(default_case(), seconds=9.0, compiled=4))
     assert budget.next().like == with_sizes(OPENING, B=2, S=3).json
 

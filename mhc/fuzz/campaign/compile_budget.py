@@ -24,7 +24,7 @@ RARELY = 100
 OPENING = default_case(n=4, D=40, dtype="float32")
 """The case that the first cases of an implementation resemble: n of the papers, a D of whole vectors but not whole tiles,
 and the dtype with the strictest bounds. The cases of such a round run one program, so that a bug which most cases show is
-found after one compilation.
+found after one compilation; the round ends where another number of tokens needs a second one.
 """
 _KEPT = 64
 
@@ -45,7 +45,7 @@ class RoundPlan:
     like: str | None = None
     alike: bool = False
     fresh: bool = False
-    until_compiled: bool = False
+    until_compiled: int = 0
     opening: bool = False
 
 
@@ -129,17 +129,17 @@ class CompileBudget:
         """Return the plan of the next round. Call `given` when it is handed out, and `ended` when it ends."""
         if self.opens:
             self._opened = True
-            return RoundPlan(like=self._opening.pop(0).json, until_compiled=True, opening=True)
+            return RoundPlan(like=self._opening.pop(0).json, until_compiled=2, opening=True)
         if not self._all.compiling:
-            return RoundPlan(until_compiled=True, skip=int(bool(self._under_way) and not self._all.cases))
+            return RoundPlan(until_compiled=1, skip=int(bool(self._under_way) and not self._all.cases))
         if self._share(ROUND * self._often) <= COMPILING:
             return RoundPlan()
         new = self._new
         self._new_programs += new
         if not (self._settled or self._unsettled) or (new and self._new_programs % TOKENS_EVERY):
-            return RoundPlan(fresh=True) if 2 * self._free.compiling > self._free.cases else RoundPlan(until_compiled=True)
+            return RoundPlan(fresh=True) if 2 * self._free.compiling > self._free.cases else RoundPlan(until_compiled=1)
         alike = not (new or self._tokens_are_free)
-        return RoundPlan(count=5 * ROUND, like=self._reused(new=new), alike=alike, until_compiled=not alike)
+        return RoundPlan(count=5 * ROUND, like=self._reused(new=new), alike=alike, until_compiled=int(not alike))
 
     def _reused(self, *, new: bool) -> str:
         """Return the case whose program is reused; with time for a `new` one, preferably one that may need it."""

@@ -46,7 +46,7 @@ class Round:
         like: JSON of a case; those of the round differ from it in nothing that compiled programs depend on, except tokens.
         alike: nor do numbers of tokens differ in what programs may depend on (`mhc.strategies.reach.token_class`).
         fresh: the worker looks for a case beside the regions `covered`, and the cases of the round are alike to that.
-        until_compiled: what follows the first case that compiles something is not judged.
+        until_compiled: what follows so many cases that compile something is not judged; 0: all cases are.
         found: minimal findings on programs, of all workers; they are not minimised again.
         rare_gate: the number of the rare gate (`mhc.oracles.gates.RARE`) that judges the first case behind the `SMALL` ones;
             the next one judges the next case, and so on; -1: none does.
@@ -62,7 +62,7 @@ class Round:
     alike: bool = False
     fresh: bool = False
     covered: frozenset[str] = frozenset()
-    until_compiled: bool = False
+    until_compiled: int = 0
     reach: Reach = Reach.USUAL
     rare_gate: int = -1
     found: tuple[Finding, ...] = ()

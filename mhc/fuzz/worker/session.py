@@ -57,7 +57,7 @@ def run_session(
     like = _like(implementation, device, request)
     checking = 0.0
     drawn = 0
-    lost = compiled = False
+    lost, compiled = False, 0
     faults: list[BaseException] = []
 
     def wanted(verdict: Verdict) -> bool:
@@ -69,7 +69,8 @@ def run_session(
         nonlocal checking, drawn, lost, compiled
         number = drawn
         drawn += 1
-        if lost or (compiled and request.until_compiled) or not request.skip <= number < request.count:
+        enough = 0 < request.until_compiled <= compiled
+        if lost or enough or not request.skip <= number < request.count:
             return
         send(Begun(case=case.json, number=number))
         clock, before = _clock(send), compile_count(implementation)
@@ -78,7 +79,7 @@ def run_session(
         checking += clock.checking
         checked = summarise(spec, implementation, judged, clock, compile_count(implementation) - before, peers)
         send(checked)
-        compiled |= checked.compiled > 0
+        compiled += checked.compiled > 0
         lost = device_lost(judged.verdicts)
         if lost:
             gc.disable()  # to free what lies on a lost device may abort the process before it has sent all results
