@@ -95,7 +95,7 @@ def test_until_something_compiles_rounds_are_free_and_end_where_it_does() -> Non
 def test_workers_that_begin_together_do_not_all_compile_the_simplest_case() -> None:
     budget = CompileBudget()
     give(budget, 1)
-    assert budget.next() == RoundPlan(until_compiled=True, skip=1)
+    assert budget.next() == RoundPlan(until_compiled=1, skip=1)
     learn(budget, checked(CASE, seconds=0.03, compiled=0))
     assert budget.next() == RoundPlan(until_compiled=1), "what is drawn is as ever once something is known"
 
@@ -133,7 +133,7 @@ def test_a_new_program_has_half_of_the_time_if_few_are_looked_for_and_a_quarter_
 def test_only_rounds_that_look_for_programs_count_as_such() -> None:
     budget = CompileBudget()
     learn(budget, checked(CASE, seconds=1.0, compiled=2), fresh=True)
-    learn(budget, checked(CASE, seconds=1.0, compiled=3), until_compiled=True)
+    learn(budget, checked(CASE, seconds=1.0, compiled=3), until_compiled=1)
     learn(budget, checked(CASE, seconds=1.0, compiled=5), like=CASE.json, alike=True)
     assert (budget._whole.programs, budget._whole.cases, budget._all.programs) == (5, 3, 10)
 
