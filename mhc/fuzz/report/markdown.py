@@ -36,6 +36,7 @@ def markdown(run: Run) -> str:
         lines += ["", f"{run.advice}."] if run.advice else []
     if run.faults:
         lines += ["", "## Faults of the harness", "", *(f"- {_cell(cut(fault.line, 1000))}" for fault in run.faults)]
+        lines += ["", "The report in pictures has their cases and tracebacks."]
     if run.unfinished:
         lines += ["", "Still in hand at the end:", "", *(f"- {_cell(one)}" for one in run.unfinished)]
     lines += ["", f"In pictures: {run.folder / 'report.html'}"]
