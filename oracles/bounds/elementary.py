@@ -591,10 +591,12 @@ def splits(total: ErrorNumber) -> Tensor:
 
 
 @_changing
-def gathered_sum(a: ErrorNumber, add: Callable[[Tensor], Tensor]) -> ErrorNumber:
-    """Return sums of elements of a, where `add` adds each element to the one that it belongs to."""
+def gathered_sum(
+    a: ErrorNumber, add: Callable[[Tensor], Tensor], read: Callable[[Tensor], Tensor] | None = None
+) -> ErrorNumber:
+    """Return sums of elements of a, where `add` adds each element to the one that it belongs to, and `read` reads that."""
     count = add(torch.ones_like(a.value))
-    units = torch.minimum(count, LAMBDA * count.sqrt()) * (count > 1)
+    units = repeated_terms.of_gathered(a.value, count, read if a.reorders else None, a.dtype)
     total: ErrorNumber = a._rounded(
         add(a.value), nan_to_inf(add(a.error)), a.dtype, units=units, size=add(magnitude(a.value)), finite=a.finite
     )

@@ -4,6 +4,8 @@ Adding the same number again rounds the same way again while the sum stays betwe
 repeats add up like R, not like sqrt(R). docs/tolerances.md, "Equal terms", derives the factor.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -15,6 +17,9 @@ _ALIKE = 0.5
 """A row repeats another where it equals more than this share of its nonzero elements."""
 _FEW = 64
 """Up to this many repeats need no factor: 1,079 repeats gave 1.23 LAMBDA sqrt(L), and the error grows with their root."""
+_PART = 1 / 64
+"""The part of a gathered sum's terms that are equal where their repeats count. Of normal numbers with 8 bits of mantissa the
+most frequent is one in 250."""
 
 
 def longest(terms: Tensor, dim: int) -> Tensor | None:
@@ -74,6 +79,34 @@ def of_sum(terms: Tensor, dim: int, dtype: torch.dtype) -> float | Tensor:
     length = terms.shape[dim]
     times = _repeats(terms.to(dtype), dim) if length > _CERTAIN else None
     return _roundings(length, None if times is None else times.squeeze(dim))
+
+
+def of_gathered(terms: Tensor, count: Tensor, read: Callable[[Tensor], Tensor] | None, dtype: torch.dtype) -> Tensor:
+    """Return the roundings of sums to which terms are added by an index, in units of sum |a|.
+
+    Args:
+        count: how many terms each sum has. read: returns for each term the element of such a tensor that it is added to;
+            None: repeats are not looked for.
+
+    A term repeats where more than `_FEW` and a `_PART` of the terms of its sum are equal to it, in any order.
+    """
+    roundings, times = LAMBDA * count.sqrt(), None
+    if read is not None and count.numel() > 0 and float(count.max()) > _FEW:
+        times = _most_frequent(terms.to(dtype), count, read)
+    if times is not None:
+        roundings = torch.where(times > torch.clamp(_PART * count, min=_FEW), roundings * times.sqrt(), roundings)
+    return torch.minimum(count, roundings) * (count > 1)
+
+
+def _most_frequent(terms: Tensor, count: Tensor, read: Callable[[Tensor], Tensor]) -> Tensor | None:
+    """Return how often the most frequent term of each sum is in it, zeros aside; None where no term is frequent."""
+    values, number, often = torch.unique(terms, return_inverse=True, return_counts=True)
+    if int(often.masked_fill(values == 0, 0).max()) <= _FEW:
+        return None
+    place = read(torch.arange(count.numel(), device=count.device).reshape(count.shape)).expand(terms.shape).flatten()
+    pairs, times = torch.unique((place * len(values) + number.flatten())[terms.flatten() != 0], return_counts=True)
+    most = torch.zeros(count.numel(), dtype=torch.float64, device=count.device)
+    return most.scatter_reduce(0, pairs // len(values), times.double(), "amax").reshape(count.shape)
 
 
 def of_products(a: Tensor, b: Tensor, dtype: torch.dtype) -> float | Tensor:

@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -45,6 +46,34 @@ def test_equal_elements_keep_their_order_in_a_stable_sort_of_many() -> None:
 
 def added_in_place(x: Tensor) -> Tensor:
     return torch.zeros(3, x.shape[-1]).index_add_(0, torch.tensor([0, 1, 0, 2, 1]), x)
+
+
+ADDED_BY_AN_INDEX: dict[str, Callable[[Tensor, Tensor, Tensor], Any]] = {
+    "index_add": lambda zeros, index, x: zeros.index_add(0, index, x),
+    "scatter_add": lambda zeros, index, x: zeros.scatter_add(0, index, x),
+    "index_put": lambda zeros, index, x: zeros.index_put((index,), x, accumulate=True),
+    "put": lambda zeros, index, x: zeros.put(index, x, accumulate=True),
+    "scatter_add of rows": lambda zeros, index, x: zeros[None].scatter_add(1, index[None], x[None])[0],
+    "embedding": lambda zeros, index, x: torch.ops.aten.embedding_dense_backward(x[:, None], index, 3, -1, False)[:, 0],
+}
+
+
+@pytest.mark.parametrize("name", ADDED_BY_AN_INDEX)
+def test_equal_terms_that_an_index_adds_do_not_average_out(name: str) -> None:
+    """8 and 158 times 0.00053, one after the other in float32; without the repeats the bound is too narrow."""
+
+    def summed(terms: Tensor, index: Tensor) -> ErrorNumber:
+        number: ErrorNumber = read(lambda x: ADDED_BY_AN_INDEX[name](torch.zeros(3), index, x), [terms], {}).outputs[0]
+        return number
+
+    terms, into_one = torch.tensor([1.0] * 8 + [0.00053] * 158), torch.zeros(166, dtype=torch.int64)
+    number, got = summed(terms, into_one), np.float32(0.0)
+    for one in terms.numpy():
+        got += one
+    assert abs(float(got) - float(number.value[0])) <= float(number.error[0]) < 1e-4
+    spread = drawn(166)
+    assert float(summed(spread, into_one).error[0]) < 7 * 166**0.5 * 2**-24 * float(spread.abs().sum()), "other terms do"
+    assert float(summed(terms, torch.arange(166) % 3).error.max()) < 7 * 56**0.5 * 2**-24 * 3.1, "56 terms each are few"
 
 
 def by_slopes(x: Tensor) -> Tensor:

@@ -232,7 +232,18 @@ def _scatter_add(func: Any, a: Any, dim: int, index: Any, source: Any, *, alpha:
     (a, source) = _accumulated(a, source)
     zeros = torch.zeros(a.value.shape, dtype=torch.float64, device=index.device)
     extra = {} if alpha == 1 else {"alpha": alpha}
-    return elementary.plus(a, elementary.gathered_sum(source, lambda tensor: func(zeros, dim, index, tensor, **extra)))
+
+    whole = index.shape == source.value.shape  # a scatter may leave out the end of its source
+
+    def read(tensor: Tensor) -> Tensor:
+        return tensor.gather(dim, index) if whole else tensor.index_select(dim, index)
+
+    summed = elementary.gathered_sum(
+        source,
+        lambda tensor: func(zeros, dim, index, tensor, **extra),
+        read if whole or index.dim() < source.value.dim() else None,
+    )
+    return elementary.plus(a, summed)
 
 
 @rule(aten.scatter_reduce)
@@ -276,7 +287,10 @@ def _put(func: Any, a: Any, index: Any, source: Any, accumulate: bool = False) -
         written: ErrorNumber = type(a).joined([a, source], lambda tensors: func(tensors[0], index, tensors[1]))
         return written
     zeros = torch.zeros(a.value.shape, dtype=torch.float64, device=index.device)
-    return elementary.plus(a, elementary.gathered_sum(source, lambda tensor: func(zeros, index, tensor, True)))
+    summed = elementary.gathered_sum(
+        source, lambda tensor: func(zeros, index, tensor, True), lambda tensor: tensor.take(index)
+    )
+    return elementary.plus(a, summed)
 
 
 @rule(aten.replication_pad1d_backward, aten.replication_pad2d_backward, aten.replication_pad3d_backward)
@@ -292,15 +306,21 @@ def _index_put(func: Any, a: Any, indices: Any, values: Any, accumulate: bool = 
     if not accumulate:
         written: ErrorNumber = type(a)(func(a.value, indices, values.value), func(a.error, indices, values.error), a.dtype)
         return written
-    zeros = torch.zeros_like(a.value)
-    shape = zeros[tuple(slice(None) if one is None else one for one in indices)].shape
+    chosen, zeros = tuple(slice(None) if one is None else one for one in indices), torch.zeros_like(a.value)
+    shape = zeros[chosen].shape
     spread = values.mapped(lambda tensor: tensor.expand(shape))
-    return elementary.plus(a, elementary.gathered_sum(spread, lambda tensor: func(zeros, indices, tensor, True)))
+    summed = elementary.gathered_sum(
+        spread, lambda tensor: func(zeros, indices, tensor, True), lambda tensor: tensor[chosen]
+    )
+    return elementary.plus(a, summed)
 
 
 @rule(aten.embedding_dense_backward)
 def _embedding(func: Any, gradient: ErrorNumber, index: Any, *rest: Any) -> ErrorNumber:
-    return _settled(elementary.gathered_sum(gradient, lambda tensor: func(tensor, _plain(index), *rest)), index)
+    summed = elementary.gathered_sum(
+        gradient, lambda tensor: func(tensor, _plain(index), *rest), lambda tensor: tensor[_plain(index)]
+    )
+    return _settled(summed, index)
 
 
 def _accumulated(a: Any, source: Any) -> tuple[Any, Any]:
