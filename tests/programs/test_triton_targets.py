@@ -230,6 +230,33 @@ def test_what_is_near_a_reported_bug_is_judged() -> None:
     assert before.holds(blocks), "of three blocks the first"
 
 
+@pytest.mark.parametrize("sides", [("v1", "v4"), ("v4", "v1")], ids=["a float second", "a float first"])
+def test_a_bool_of_an_integer_and_a_float_is_one_of_floats(sides: tuple[str, str], interpreted: Judge) -> None:
+    """The integer is cast first, so that the interpreter takes the bool for a float; one of two integers it does not."""
+    entry = named("triton_spread_bool")
+    one, spread = Op("v1", "full", value=1), Op("v6", "full", dtype="bool", shape=(1,))
+    body = (one, spread, Op("v5", "lt", sides), Op("v7", "xor", ("v6", "v5")), Op("v9", "cast", ("v7",), dtype="int32"))
+    store = Op("v8", "full", shape=(1,)), Store("y", "v8", "v9")
+    buffers = (Buffer("y", 1, written=True),)
+    for dtype, status in (("float64", Status.FAIL), ("int64", Status.PASS)):
+        program = TritonProgram(buffers=buffers, body=(Op("v4", "full", dtype=dtype, value=2), *body, *store))
+        assert [verdict.status for verdict in interpreted(program)] == [status]
+        assert entry.holds(program) is (status is Status.FAIL)
+
+
+@pytest.mark.parametrize("early", [False, True], ids=["at the end", "early"])
+def test_a_reversed_scan_of_a_function_is_known_in_an_atomic_operation(early: bool) -> None:
+    entry = named("programs.md")
+    scan = Op("c0", "cumsum", ("a0",), flag=True)
+    body = (scan, If("n0", (), results=("c0",))) if early else (scan,)
+    function = Function("g_0", ("a0",), body, ("a0",) if early else ("c0",), "n0")
+    call = Call(("v2",), "g_0", ("v1",), int(early))
+    (first, load, _, atomic) = entry.example.body
+    assert entry.holds(replace(entry.example, body=(function, first, load, call, atomic)))
+    plain = replace(function, results=("a0",), body=(scan,))
+    assert not entry.holds(replace(entry.example, body=(plain, first, load, call, atomic))), "what it gives is its argument"
+
+
 @pytest.mark.parametrize("one", [DESCRIBED, EXCHANGED], ids=["descriptors", "exchanges"])
 def test_the_interpreter_and_the_compiler_take_descriptors_and_exchanges(
     one: TritonProgram, interpreted: Judge, compiled: Judge

@@ -10,6 +10,7 @@ import numpy as np
 from mhc.programs.grammar import INTEGERS, SIGNED, UNSIGNED, bits_of, range_of
 from mhc.programs.known import UNSENT, Known
 from mhc.programs.triton.cuts import dtypes_seen, rounds, seen, stores_below_0
+from mhc.programs.triton.functions import functions_of
 from mhc.programs.triton.grammar import (
     COMPARISONS,
     FLOATS,
@@ -18,6 +19,7 @@ from mhc.programs.triton.grammar import (
     Atomic,
     BlockStore,
     Buffer,
+    Call,
     Carry,
     Descriptor,
     For,
@@ -115,12 +117,18 @@ def _keeps_all_axes(node: Op, operand: Value) -> bool:
 
 
 def _out_of_order_into_an_atomic(program: TritonProgram) -> bool:
-    """Return whether an atomic operation takes a reversed scan, or a block that is spread along an axis."""
+    """Return whether an atomic operation takes a reversed scan, also by a function, or a block spread along an axis."""
     atomics = [one for one in walk(program.body) if isinstance(one, Atomic)]
     values = seen(program) if atomics else {}
     shapes = {name: one.shape for name, one in values.items()}
     apart: set[str] = set()
+    functions = functions_of(program.body) if atomics else {}
     for one in walk(program.body):
+        if isinstance(one, Call) and one.function in functions:
+            inner = functions[one.function]
+            early = (node.results for node in walk(inner.body) if isinstance(node, If) and node.results)
+            for results in (inner.results, *early):
+                apart |= {name for name, result in zip(one.names, results, strict=False) if result in apart}
         if isinstance(one, Op) and one.args:
             first = one.args[0]
             spread = one.op == "broadcast_to" and shapes.get(first, ()) not in {(), one.shape}
@@ -180,7 +188,8 @@ def _spreads_a_bool_of_floats(program: TritonProgram) -> bool:
     }
     names: set[str] = set()
     for one in made:
-        if one.name in single and (values[one.args[0]].dtype in FLOATS or {*one.args} & names):
+        floats = any(name in values and values[name].dtype in FLOATS for name in one.args)  # an integer beside one is cast
+        if one.name in single and (floats or {*one.args} & names):
             names.add(one.name)
     spread = (one for one in nodes if not isinstance(one, Op) or one.op in {*_BITS, "invert", "broadcast_to"})
     read = {name for one in spread for name in uses(one) if not isinstance(one, If) or name != one.condition}
