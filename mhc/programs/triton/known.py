@@ -179,21 +179,25 @@ def _integer_of_two_halves(program: TritonProgram) -> bool:
 
 
 def _spreads_a_bool_of_floats(program: TritonProgram) -> bool:
-    """Return whether a bool of one element, made of floats, may be combined with a block, or may be a mask of one."""
+    """Return whether a bool of one element, made of floats, may be combined with a block, or may be a mask of one.
+
+    So may bools of a uint64 and of signed integers: the interpreter spreads each as what it is made of.
+    """
     nodes = list(walk(program.body))
     made = [one for one in nodes if isinstance(one, Op) and one.op in {*COMPARISONS, "cast", "where", "invert", *_BITS}]
     values = seen(program) if made else {}
     single = {
         one.name for one in made if one.name in values and values[one.name].dtype == "bool" and not values[one.name].shape
     }
-    names: set[str] = set()
-    for one in made:
-        floats = any(name in values and values[name].dtype in FLOATS for name in one.args)  # an integer beside one is cast
-        if one.name in single and (floats or {*one.args} & names):
-            names.add(one.name)
+    kinds: dict[str, set[str]] = {}
+    for one in (one for one in made if one.name in single):
+        dtypes = {values[name].dtype for name in one.args if name in values}
+        own = dtypes & {*FLOATS} or dtypes & {"uint64"} or dtypes & {*SIGNED}  # what the other operand is cast to
+        kinds[one.name] = own.union(*(kinds.get(name, set()) for name in one.args))
     spread = (one for one in nodes if not isinstance(one, Op) or one.op in {*_BITS, "invert", "broadcast_to"})
     read = {name for one in spread for name in uses(one) if not isinstance(one, If) or name != one.condition}
-    return bool(names & read)
+    found = set[str]().union(*(kinds[name] for name in read & {*kinds}))
+    return bool(found & {*FLOATS}) or ("uint64" in found and bool(found & {*SIGNED}))
 
 
 def _unsigned(program: TritonProgram) -> bool:
