@@ -244,15 +244,19 @@ def test_a_bool_of_an_integer_and_a_float_is_one_of_floats(sides: tuple[str, str
         assert entry.holds(program) is (status is Status.FAIL)
 
 
-def test_bools_of_a_uint64_and_of_a_signed_integer_are_spread_as_these(interpreted: Judge) -> None:
+@pytest.mark.parametrize("called", [False, True], ids=["in the kernel", "by a function"])
+def test_bools_of_a_uint64_and_of_a_signed_integer_are_spread_as_these(called: bool, interpreted: Judge) -> None:
     """Which have no common integer dtype in NumPy, so that the interpreter combines them to a float or not at all."""
     entry, spread = named("triton_spread_bool"), Op("v5", "full", dtype="bool", shape=(1,))
     for dtype, status in (("uint64", Status.FAIL), ("uint32", Status.PASS)):
         numbers = Op("v1", "full", value=1), Op("v2", "full", dtype=dtype, value=1)
-        bools = Op("v3", "ne", ("v1", "v1")), Op("v4", "ne", ("v2", "v2")), spread
+        bools: tuple[Statement, ...] = Op("v3", "ne", ("v1", "v1")), Op("v4", "ne", ("v2", "v2"))
+        if called:
+            function = Function("g_0", ("a0",), (Op("c0", "ne", ("a0", "a0")),), ("c0",))
+            bools = function, Call(("v3",), "g_0", ("v1",)), Call(("v4",), "g_0", ("v2",))
         mixed = Op("v6", "xor", ("v3", "v5")), Op("v7", "xor", ("v6", "v4")), Op("v9", "cast", ("v7",), dtype="int32")
         store = Op("v8", "full", shape=(1,)), Store("y", "v8", "v9")
-        program = TritonProgram(buffers=(Buffer("y", 1, written=True),), body=(*numbers, *bools, *mixed, *store))
+        program = TritonProgram(buffers=(Buffer("y", 1, written=True),), body=(*numbers, *bools, spread, *mixed, *store))
         assert [verdict.status for verdict in interpreted(program)] == [status]
         assert entry.holds(program) is (status is Status.FAIL)
 

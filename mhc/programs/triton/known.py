@@ -3,7 +3,7 @@
 One is no bug but what Triton's documentation says that the interpreter does not do.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from mhc.programs.triton.grammar import (
     Carry,
     Descriptor,
     For,
+    Function,
     If,
     Load,
     Op,
@@ -116,19 +117,23 @@ def _keeps_all_axes(node: Op, operand: Value) -> bool:
     return node.axis < 0 and node.flag and len(operand.shape) > 1
 
 
+def _given(call: Call, functions: Mapping[str, Function]) -> Iterator[tuple[str, str]]:
+    """Yield the names that a call sets, each with the names of the function that it may be."""
+    for one in walk((functions[call.function],) if call.function in functions else ()):
+        if isinstance(one, (Function, If)):  # a branch may return early
+            yield from zip(call.names, one.results, strict=False)
+
+
 def _out_of_order_into_an_atomic(program: TritonProgram) -> bool:
     """Return whether an atomic operation takes a reversed scan, also by a function, or a block spread along an axis."""
     atomics = [one for one in walk(program.body) if isinstance(one, Atomic)]
     values = seen(program) if atomics else {}
     shapes = {name: one.shape for name, one in values.items()}
     apart: set[str] = set()
-    functions = functions_of(program.body) if atomics else {}
+    functions = functions_of(program.body)
     for one in walk(program.body):
-        if isinstance(one, Call) and one.function in functions:
-            inner = functions[one.function]
-            early = (node.results for node in walk(inner.body) if isinstance(node, If) and node.results)
-            for results in (inner.results, *early):
-                apart |= {name for name, result in zip(one.names, results, strict=False) if result in apart}
+        if isinstance(one, Call):
+            apart |= {name for name, result in _given(one, functions) if result in apart}
         if isinstance(one, Op) and one.args:
             first = one.args[0]
             spread = one.op == "broadcast_to" and shapes.get(first, ()) not in {(), one.shape}
@@ -184,16 +189,19 @@ def _spreads_a_bool_of_floats(program: TritonProgram) -> bool:
     So may bools of a uint64 and of signed integers: the interpreter spreads each as what it is made of.
     """
     nodes = list(walk(program.body))
-    made = [one for one in nodes if isinstance(one, Op) and one.op in {*COMPARISONS, "cast", "where", "invert", *_BITS}]
-    values = seen(program) if made else {}
-    single = {
-        one.name for one in made if one.name in values and values[one.name].dtype == "bool" and not values[one.name].shape
-    }
+    ops = {*COMPARISONS, "cast", "where", "invert", *_BITS}
+    made = any(isinstance(one, Op) and one.op in ops for one in nodes)
+    values, dtypes = (seen(program), dtypes_seen(program)) if made else ({}, {})
+    single = {name for name, one in values.items() if one.dtype == "bool" and not one.shape}
+    functions = functions_of(program.body)
     kinds: dict[str, set[str]] = {}
-    for one in (one for one in made if one.name in single):
-        dtypes = {values[name].dtype for name in one.args if name in values}
-        own = dtypes & {*FLOATS} or dtypes & {"uint64"} or dtypes & {*SIGNED}  # what the other operand is cast to
-        kinds[one.name] = own.union(*(kinds.get(name, set()) for name in one.args))
+    for one in nodes:
+        if isinstance(one, Op) and one.op in ops and one.name in single:
+            kinds[one.name] = {dtype for name in one.args for dtype in dtypes.get(name, set())}
+            kinds[one.name].update(*(kinds.get(name, set()) for name in one.args))
+        elif isinstance(one, Call):
+            for name, result in _given(one, functions):
+                kinds.setdefault(name, set()).update(kinds.get(result, set()) if name in single else ())
     spread = (one for one in nodes if not isinstance(one, Op) or one.op in {*_BITS, "invert", "broadcast_to"})
     read = {name for one in spread for name in uses(one) if not isinstance(one, If) or name != one.condition}
     found = set[str]().union(*(kinds[name] for name in read & {*kinds}))
