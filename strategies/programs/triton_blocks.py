@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from mhc.programs.grammar import INTEGERS, UNSIGNED, range_of
+from mhc.programs.grammar import INTEGERS, UNSIGNED, bits_of, range_of
 from mhc.programs.triton.accesses import atomic_dtypes
 from mhc.programs.triton.grammar import (
     FLOATS,
@@ -87,8 +87,18 @@ class Blocks(Begun):
         if index is not None and self.pick(True, True, False):
             before = self.load("u", one.shape, index)
             if before is not None:
-                return self.must(self.pick("maximum", "minimum", "and"), before, found or before)
+                op = self.pick("maximum", "minimum", "and", "xor", "xor")
+                return self.must(op, before, self._one_bit(found or before) if op == "xor" else found or before)
+        if self.pick(False, False, True):  # of an output, whose elements are 0
+            return self._one_bit(found or self.full(one, 1))
         return found if found is not None and self.pick(True, False) else self.full(one, self.pick(0, 1))
+
+    def _one_bit(self, name: str) -> str:
+        """Return the lowest bit of integers, most often moved up to their higher half: it is what two may differ in."""
+        one = self.value(name)
+        bits = bits_of(one.dtype)
+        by = self.full(one, self.pick(bits // 2, bits - 1, self.integer(0, bits - 1), bits - 2), shape=())
+        return self.must("shl", self.must("and", name, self.full(one, 1, shape=())), by)
 
     def _input(self, name: str, dtype: str, size: int) -> Buffer:
         if dtype in FLOATS:
@@ -98,6 +108,8 @@ class Blocks(Begun):
             ranges = [(0, 9), (-20, 20), (1, 100), (least, most)]
             if dtype in UNSIGNED:  # what is negative where the sign is mistaken
                 ranges += [(most - 99, most), (most // 2 - 20, most // 2 + 20), (most // 2 + 1, most)]
+            else:  # of which the least has no opposite
+                ranges += [*ranges[:3], (least, least + 3), (most - 3, most)]
             low, high = self.pick(*ranges)
             low, high = max(low, least), min(high, most)
         return Buffer(name, size, dtype, least=low, most=high, offset=self.pick(0, 0, 0, 1))

@@ -30,6 +30,7 @@ class Corners(Chains):
             *[self._update] * 3,
         ]
         corners += [self._random, self._random, self._ceiling, self._two_dtypes, self._sign]
+        corners += [self._least, self._least, self._least, self._high]
         corners += [*[self._look_up] * 3, self._narrowed, self._narrowed, *[self._update] * 3]
         return [*super().kinds(), *corners]
 
@@ -71,6 +72,48 @@ class Corners(Chains):
                 blocks.op(blocks.pick("floordiv", "mod"), a, blocks.full(one, blocks.pick(2, 3, 10, 7), shape=()))
             case op:
                 blocks.op(op, a, axis=blocks.integer(0, len(one.shape) - 1))
+
+    def _least(self) -> None:
+        """Draw an operation of signed integers of which some are the least or the largest of their dtype."""
+        blocks = self._blocks
+        a = self._integers("int32", "int64", "int8", "int16")
+        if a is None:
+            return
+        one = blocks.value(a)
+        end = blocks.must("shl", a, blocks.full(one, bits_of(one.dtype) - 1, shape=()))  # the least of odd numbers, else 0
+        if blocks.pick(True, True, False):
+            a = blocks.must("minimum", a, end)
+        else:
+            a = blocks.must("maximum", a, blocks.must("invert", end))
+        ops = ("neg", "abs", "min", "max", "argmin", "argmax", "minimum", "maximum", "sub", *COMPARISONS[:2])
+        match blocks.pick(*["sort"] * 4, *ops):
+            case "sort":
+                blocks.op("sort", a, flag=blocks.pick(True, False))
+            case "neg" | "abs" as op:
+                blocks.op(op, a)
+            case "min" | "max" | "argmin" | "argmax" as op:
+                blocks.op(op, a, axis=blocks.integer(0, len(one.shape) - 1))
+            case op:
+                blocks.op(op, a, self._like(one))
+
+    def _high(self) -> None:
+        """Draw what the higher half of integers decides whose lower half is 0: whether they are 0, or a narrower number."""
+        blocks = self._blocks
+        a = self._integers("int64", "uint64", "int32", "uint32")
+        if a is None:
+            return
+        one = blocks.value(a)
+        bits = bits_of(one.dtype)
+        moved = blocks.op("shl", a, value=blocks.pick(bits // 2, bits - 1, 8), flag=True)
+        if moved is None:
+            return
+        match blocks.pick("bool", "ne", "narrower", "gt"):
+            case "bool":
+                blocks.op("cast", moved, dtype="bool")
+            case "narrower":
+                blocks.op("cast", moved, dtype=blocks.pick(*(one for one in INTEGERS if bits_of(one) < bits)))
+            case "ne" | "gt" as op:
+                blocks.op(op, moved, value=0, flag=True)
 
     def _sum_of_small(self) -> None:
         """Draw a sum of small integers that does not fit their dtype."""

@@ -53,7 +53,8 @@ class Operations:
                 return a
             case "near" if one.dtype != "bool":
                 ops = ("add", "sub") if one.dtype in FLOATS else ("add", "sub", "xor")
-                near = blocks.op(blocks.pick(*ops), a, value=blocks.pick(1, 4, 2, 8), flag=True, keep=False)
+                high = () if one.dtype in FLOATS else (1 << bits_of(one.dtype) // 2, 1 << bits_of(one.dtype) - 2)
+                near = blocks.op(blocks.pick(*ops), a, value=blocks.pick(1, 4, 2, 8, *high), flag=True, keep=False)
                 return near or a
         return self._like(one, broadcast=broadcast)
 
