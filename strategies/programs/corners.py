@@ -50,7 +50,7 @@ class Corners(Expressions):
     def condition(self, depth: int) -> Expr:
         """Draw an expression of dtype bool."""
         if self.integer(0, 2):
-            found = self.pick(self._apart, self._tied, self.bounded, self._multiple)()
+            found = self.pick(self._apart, self._tied, self.bounded, self._multiple, self._high)()
             return found if found is not None else super().condition(depth)
         return super().condition(depth)
 
@@ -100,6 +100,7 @@ class Corners(Expressions):
         a = self._past(self._read(wide), wide, dtype)
         if isinstance(a.node, Const):
             return self._leaf(dtype)
+        a = self._emptied(a, wide) if not self.integer(0, 5) else a
         op = self.pick("max", "min", ">>", "//", "%", "truncdiv", "&", "max", "min")
         if op == ">>":
             by = self.pick(1, 2, bits_of(dtype) - 1)
@@ -327,6 +328,37 @@ class Corners(Expressions):
         if not by or not 0 < abs(by) <= most:
             return a
         return Drawn(Binary("+" if by > 0 else "-", a.node, Const(abs(by), dtype)), a.low + by, a.high + by)
+
+    def _emptied(self, a: Drawn, dtype: str) -> Drawn:
+        """Return an integer whose lower bits are all 0, mostly half of them; it may be 0, and mostly is not."""
+        bits, most = bits_of(dtype), range_of(dtype)[1]
+        by = self.pick(bits // 2, bits // 2, bits // 4, 8) if bits > 8 else 4
+        if isinstance(a.node, Const):
+            return a
+        if a.within(-(most >> by), most >> by):
+            return Drawn(Binary("*", a.node, Const(1 << by, dtype)), a.low << by, a.high << by)
+        mask = -(1 << by) if dtype in grammar.SIGNED else most - (1 << by) + 1
+        return Drawn(Binary("&", a.node, Const(mask, dtype)), a.low >> by << by, a.high)
+
+    def _truth(self, a: Drawn, dtype: str) -> Cast:
+        """Return whether a value is not 0; of integers of 16 bits and more, the lower bits are 0 in half of the cases."""
+        wide = dtype in grammar.INTEGERS and bits_of(dtype) > 8 and self.pick(False, True)
+        return Cast("bool", (self._emptied(a, dtype) if wide else a).node)
+
+    def _high(self) -> Expr | None:
+        """Draw what the higher bits of an integer decide: whether it is 0, or how it compares with one of another bit."""
+        dtype = self.pick("int64", "uint64", "int32", "uint32", "int64")
+        a = self._read(dtype)
+        if isinstance(a.node, Const):
+            return None
+        if self.pick(True, True, False):
+            a = self._emptied(a, dtype)
+            number = Const(self.pick(0, 0, 0, 1), dtype)
+            return self.pick(Cast("bool", a.node), Binary(self.pick("!=", "==", ">", "<="), a.node, number))  # type: ignore[no-any-return]
+        bit = Const(1 << self.pick(bits_of(dtype) // 2, bits_of(dtype) - 2, 8, 16), dtype)
+        other = Binary("^", a.node, bit)
+        sides = self.pick((a.node, other), (other, a.node), (Binary("&", a.node, bit), Const(0, dtype)))
+        return Binary(self.pick(*grammar.COMPARISONS), *sides)
 
     def _tied(self) -> Expr | None:
         """Draw a comparison of values that are often equal."""

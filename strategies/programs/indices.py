@@ -110,9 +110,9 @@ class Indices:
             return Select(inside, drawn.node, other)
         node, most = drawn.node, size
         if not self.integer(0, 5):  # a remainder of a remainder, which the outer divisor may not divide
-            most = size + self.integer(1, 5)
+            most = size * self.pick(1, 1, 2, 4) + self.integer(1, 5)
         if width > 0 and drawn.within(0, most - 1) and self.integer(0, 2):  # which is the value itself
-            node = Binary("*", node, Const(most // width + 1))
+            node = Binary("*", node, Const(most // width * self.pick(1, 2, 4) + 1))  # once the size, or several times
         node = node if most == size else Binary("%", node, Const(most))
         return Binary("%", node, self._size(size))
 
@@ -158,6 +158,12 @@ class Indices:
             case "ceildiv":
                 d = self.pick(2, 3, 4, 5, 7, 8, 16)
                 return Drawn(Binary("ceildiv", a.node, Const(d)), -(-a.low // d), -(-a.high // d))
+            case "//" | "%" if (above := self._above_0()) and not self.integer(0, 2):
+                b = self.pick(*above)
+                if how == "%":
+                    return Drawn(Binary("%", a.node, b.node), 0, b.high - 1)
+                values = [x // y for x in (a.low, a.high) for y in (b.low, b.high)]
+                return Drawn(Binary("//", a.node, b.node), min(values), max(values))
             case "//" | "%":
                 d = self._beside(a.node, 2, 3, 4, 5, 7, 8, 16, -2, -3, *self._scope.symbols.values())
                 ends = sorted((a.low // d, a.high // d))
@@ -183,6 +189,10 @@ class Indices:
                 meet = min if op == "min" else max
                 return Drawn(Binary(op, a.node, Const(c)), meet(a.low, c), meet(a.high, c))
         return a
+
+    def _above_0(self) -> list[Drawn]:
+        """Return the indices, sizes and numbers that are never 0, by which others may be divided."""
+        return [Drawn(Var(name), low, high) for name, (low, high) in self._scope.variables.items() if low > 0]
 
     def _beside(self, node: Expr, *options: int) -> int:
         """Draw one of the options, or a constant of an expression, or twice that."""

@@ -163,6 +163,8 @@ class Operands(Woven):
             return self._any_shift(op, a, self.operand(dtype, self.pick(0, depth - 1)), dtype)
         b = a if not self.integer(0, 3) else self.operand(dtype, self.pick(0, depth - 1))
         if op in DIVISIONS:
+            above = self._above_0() if dtype == "int32" else []
+            b = self.pick(*above) if above and not self.integer(0, 2) else b
             return self._quotient(op, a, b, dtype)
         one, two = self.pick((a, b), (b, a))
         return self._both(op, one, two, dtype)
@@ -307,7 +309,7 @@ class Operands(Woven):
         }.get(how, [])
         options = [one for one in of if one in self._scope.dtypes]
         if not options:
-            return Drawn(Cast(dtype, Cast("bool", self._variable_operand(dtype, depth - 1).node)), 0, 1)
+            return Drawn(Cast(dtype, self._truth(self._variable_operand(dtype, depth - 1), dtype)), 0, 1)
         before = self.pick(*options)
         a = self._variable_operand(before, depth - 1)
         if isinstance(a.node, Const):
@@ -354,7 +356,8 @@ class Operands(Woven):
             case "not":
                 return Unary("not", self.condition(depth - 1))
             case "cast":
-                return Cast("bool", self._variable_operand(self._any_dtype(), depth - 1).node)
+                dtype = self._any_dtype()
+                return self._truth(self._variable_operand(dtype, depth - 1), dtype)
             case "select":
                 return Select(self.condition(depth - 1), self.condition(depth - 1), self.condition(self.pick(0, depth - 1)))
             case "leaf":

@@ -105,9 +105,16 @@ class _Tiles:
         widest = self._pick(9, 8, 1000)
         least, most = max(-widest, least), min(widest, most)
         x = self._buffer("x", whole, dtype, least=least, most=most)
-        tile = self._new(shape, dtype, self._pick("shared", "fragment"))
+        scope = self._pick("shared", "fragment")
+        wider, begins = shape, (0,) * len(shape)
+        if scope == "shared" and self._pick(False, False, True):  # the rest of the tile was set before
+            wider = tuple(size + self._pick(0, 2, 1) for size in shape)
+            begins = tuple(self._begin(one - size) for one, size in zip(wider, shape, strict=True))
+        tile = self._new(wider, dtype, scope)
+        if wider != shape:
+            self._parts.body.append(Fill(tile.name, self._const(1, dtype)))
         self._tile_size = shape[0]
-        self._copy(x, self._places(x), tile, (0,) * len(shape), shape)
+        self._copy(x, self._places(x), tile, begins, shape)
         return _Tile(tile, min(0, least), most)
 
     def _shape(self) -> tuple[int, ...]:
@@ -187,7 +194,7 @@ class _Tiles:
         ops = ["max", "min"]
         sums = self._holds(one.dtype, min(tile.low * count, -tile.most if tile.low < 0 else 0), tile.most * count)
         if sums:
-            ops = ["sum", *ops]
+            ops = ["sum", *ops, "sum"]
         if one.dtype not in grammar.UNSIGNED and self._holds(one.dtype, -tile.most, tile.most):
             ops += ["absmax", *(["abssum"] if sums else [])]
         op = self._pick(*ops)
@@ -201,7 +208,7 @@ class _Tiles:
             "absmax": (0, tile.most),
         }.get(op, (tile.low, tile.high))
         clear = True
-        if not op.startswith("abs") and self._pick(False, False, True):
+        if not op.startswith("abs") and self._pick(False, True):
             start = self._integer(-3, 3) if one.dtype not in grammar.UNSIGNED else self._integer(0, 3)
             if self._holds(one.dtype, low + min(0, start), high + max(0, start)):
                 self._parts.body.append(Fill(into.name, self._const(start, one.dtype)))
@@ -268,8 +275,8 @@ class _Tiles:
         one = tile.buffer
         if one.scope != "shared":
             return self._loop(tile)
-        begins = tuple(self._integer(0, size - 1) for size in one.shape)
-        extents = tuple(self._integer(1, size - begin) for begin, size in zip(begins, one.shape, strict=True))
+        extents = tuple(self._integer(1, size) for size in one.shape)
+        begins = tuple(self._begin(size - extent) for size, extent in zip(one.shape, extents, strict=True))
         other = self._new(extents, one.dtype, self._pick("shared", "fragment"))
         self._copy(one, begins, other, (0,) * len(extents), extents)
         if self._pick(False, True):
@@ -279,6 +286,10 @@ class _Tiles:
         self._parallel(extents, Store(other.name, at, value))
         self._copy(other, (0,) * len(extents), one, begins, extents)
         return _Tile(one, min(low, tile.low), max(high, tile.high))
+
+    def _begin(self, last: int) -> int:
+        """Draw where a part begins: at 0, where it ends at the end, or anywhere."""
+        return self._pick(0, last, self._integer(0, last))  # type: ignore[no-any-return]
 
     def _normalise(self, tile: _Tile) -> _Tile:
         """Reduce the last axis, and combine the result with every element of its line, as a softmax does."""

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from mhc.programs import grammar
-from mhc.programs.grammar import Binary, Cast, Const, Expr, Select, Unary, Var, range_of, walk
+from mhc.programs.grammar import Binary, Cast, Const, Expr, Select, Unary, Var, bits_of, range_of, walk
 from mhc.strategies.programs.corners import Corners
 from mhc.strategies.programs.expressions import interval
 from mhc.strategies.programs.indices import Drawn
@@ -21,7 +21,7 @@ DIVISIONS = ("//", "%", "truncdiv", "truncmod", "ceildiv")
 _SMALL = 100
 _MOST_SEED = (1 << 32) - 1
 _TWINS = {"//": "%", "%": "//", "truncdiv": "truncmod", "truncmod": "truncdiv", "min": "max", "max": "min"}
-_SWAPPED = ("+", "*", "min", "max")
+_SWAPPED = ("+", "*", "min", "max", "-", *DIVISIONS)
 _JOINED = ("-", "+", "min", "max", "-", "*")
 _BY_NUMBERS = ("+", "//", "%", "*", "-", "min", "max", "truncdiv", "truncmod", "from")
 
@@ -42,7 +42,11 @@ x * c // x | x // x | (x + y) // x | (x + y + z) // x | x * y // y | (x * z + y)
 (x * c + y) % d | (x * c + y + z) % d | (x + c) % d | x % c % d | (x % c * d) % e | x * c % (x * d) | x * y % y
 (x + y % c) % c | (x + x % c) % d | (x * z + y) % z | (x * z * c + y) % (z * c) | (x + y * c) % d
 (x // c * c + y) % d | s(x < y, x, y) | s(x < c, x, y) + s(x < c, y, z) | s(x < c, x, y) + y
-m(s(x < y, x, z), s(x < y, z, y)) | s(x < c, x + d, y) + x
+m(s(x < y, x, z), s(x < y, z, y)) | s(x < c, x + d, y) + x | m(x * c, y * c) + z | m(x * c, d) + m(y * c, d)
+m(x - y, y - x) | (x - y) * (y - x) | (x - y) // c + (y - x) // c | m(x // y, y // x) | m(x % y, y % x)
+s(x < y, x - y, y - x) | s(x - y < z, y - x, z) | w >> c >> d | w >> c >> d | (w + y >> c) >> d | x >> c >> d | x << c >> d
+x << c << d | x >> c << d | w >> c & d | (w & c) >> d | x & c & d | x & c | (x & c) + (y & d) | x & y & x
+(w >> c) - (w >> d) | w >> c << d | w >> c >> d >> c
 """
 _CONDITIONS = """
 x < y | x < c | x + y < x | x + y < x + z | x + c < d | c - x < d | x + c < y + d | x * c < d | x * c < y * c
@@ -53,10 +57,11 @@ x // c * c + y < d | s(x < y, x, z) < y | x + y * c < c | (x + c) // d < e | x <
 x < y and y < x | x < y and x < y | x < c and not x < d | not (x < y and y < z) | x // c < d and x % c < e
 x < c and x % d < e | x + y * c < d and e < x + y * c | x // c < d and x < e | x % c < d and x % c < e
 x < y and (y < z and z < x) | x < c and (x < d and x < e) | x < y and x < y + c | x < m(y, z) and x < y
-not not x < y
+not not x < y | x - y < y - x | x // y < y // x | x & c < d | x & c < x & d | w >> c >> d < y | x & y < x
 """
 """Shapes of values and conditions: of one, `+` is a sum or a difference, `//` and `%` round down or to 0, `m` is `min` or
-`max`, `s` a choice, `<` any comparison, `and` may be `or`, and `c`, `d` and `e` are constants, often equal or opposite.
+`max`, `s` a choice, `<` any comparison, `and` may be `or`, `&` may be `|` or `^`, `w` is a multiple of `x` that reaches the
+highest bits, and `c`, `d` and `e` are constants, often equal or opposite, or by how much is shifted.
 """
 
 
@@ -147,7 +152,10 @@ class Woven(Corners):
 
     def _pool(self, dtype: str) -> _Pool:
         leaves = [self._small(dtype) for _ in range(self.pick(2, 1, 2, 3))]
+        above = self._above_0() if dtype == "int32" else []
+        leaves += [self.pick(*above)] if above and self.pick(False, True) else []
         by = self.pick(2, 3, 4, 2, 5, 8)
+        by = -by if dtype in grammar.SIGNED and self.pick(False, False, True) else by
         beside = (by, -by, by, by * 2, by - 1, by, 1, -by, by + 1, 1 - by)
         least = range_of(dtype)[0]
         return _Pool(dtype, {one.node: one for one in leaves}, tuple(one for one in beside if one >= least))
@@ -169,6 +177,8 @@ class Woven(Corners):
         names: dict[str, Expr] = {name: self.pick(*leaves) for name in "xyz"}
         names |= dict(zip(self.pick("xyz", "yxz", "zxy"), leaves, strict=False))
         names |= {name: self._number_of(pool) for name in "cde"}
+        high = Binary("*", names["x"], Const(1 << bits_of(pool.dtype) - 8, pool.dtype))
+        names["w"] = high if bits_of(pool.dtype) > 8 and self._measured(pool, high) is not None else names["x"]
 
         def fill(node: ast.expr) -> Expr:
             match node:
@@ -190,6 +200,11 @@ class Woven(Corners):
                     whole = isinstance(node.op, ast.FloorDiv)
                     op = ("//" if floor else "truncdiv") if whole else "%" if floor else "truncmod"
                     return Binary(op, fill(node.left), self._divisor_of(pool, fill(node.right)))
+                case ast.BinOp(op=ast.LShift() | ast.RShift()):
+                    op = "<<" if isinstance(node.op, ast.LShift) else ">>"
+                    return Binary(op, fill(node.left), self._amount_of(pool))
+                case ast.BinOp(op=ast.BitAnd()):
+                    return Binary(self.pick("&", "&", "|", "^"), *self._either(fill(node.left), fill(node.right)))
                 case ast.BinOp():
                     op = "*" if isinstance(node.op, ast.Mult) else "-"
                     return Binary(op, fill(node.left), fill(node.right))
@@ -204,6 +219,11 @@ class Woven(Corners):
             return replace(node, value=value if value not in {0, 1} else 2)
         found = self._measured(pool, node)
         return node if found is not None and found.low > 0 else Binary("max", node, Const(1, pool.dtype))
+
+    def _amount_of(self, pool: _Pool) -> Const:
+        """Return by how much is shifted: often so far that two such shifts leave nothing of a value but its sign."""
+        bits = bits_of(pool.dtype)
+        return Const(self.pick(1, bits // 2, bits // 2 + 1, 2, 3, bits - 1, bits - 3), pool.dtype)
 
     def _comparable(self, pool: _Pool, a: Expr, b: Expr) -> Binary:
         one = self._largest(pool, a) if not isinstance(a, Const) else Drawn(a, int(a.value), int(a.value))
@@ -293,11 +313,11 @@ class Woven(Corners):
             return replace(a, a=self._changed(pool, a.a))
         match self.pick("last", "swap", "less", "twin", "last", "first"):
             case "last" if isinstance(a.b, Const):
-                return replace(a, b=number)
+                return replace(a, b=self._amount_of(pool) if a.op in {"<<", ">>"} else number)
             case "last" if a.op not in DIVISIONS:
                 return replace(a, b=other)
             case "swap" if a.op in _SWAPPED:
-                return replace(a, a=a.b, b=a.a)
+                return replace(a, a=a.b, b=self._divisor_of(pool, a.a) if a.op in DIVISIONS else a.a)
             case "less":
                 return a.a
             case "twin" if a.op in _TWINS:
@@ -342,6 +362,8 @@ class Woven(Corners):
                 a, b = self._measured(pool, node.a), self._measured(pool, node.b)
                 if a is None or b is None or (isinstance(a.node, Const) and isinstance(b.node, Const)):
                     return None
+                if node.op in {"<<", ">>"}:
+                    return self._shifted(node, a, b, pool.dtype)
                 if node.op in DIVISIONS and (
                     b.low <= 0 <= b.high or (b.low <= -1 <= b.high and a.low == range_of(pool.dtype)[0])
                 ):
@@ -351,6 +373,15 @@ class Woven(Corners):
                 )
                 return None if kept is None else Drawn(node, *kept)
         return None
+
+    def _shifted(self, node: Binary, a: Drawn, b: Drawn, dtype: str) -> Drawn | None:
+        """Return a shift by a constant with the interval of its values; None where it has no meaning."""
+        if not isinstance(b.node, Const) or not 0 <= b.low < bits_of(dtype):
+            return None
+        if node.op == ">>":
+            return Drawn(node, a.low >> b.low, a.high >> b.low)
+        kept = self._fits(a.low << b.low, a.high << b.low, dtype) if a.low >= 0 else None
+        return None if kept is None else Drawn(node, *kept)
 
 
 def divided(op: str, a: Drawn, b: Drawn) -> tuple[int, int]:
