@@ -28,7 +28,7 @@ from mhc.programs.tilelang_text import render
 from mhc.programs.tilelang_words import signature
 from mhc.registry import built_in
 
-ROUNDS = [Round(seed=seed, count=10) for seed in range(8)]
+ROUNDS = [Round(seed=seed, count=10) for seed in range(4, 12)]
 
 Run = Callable[[], dict[str, np.ndarray]]
 
@@ -117,7 +117,7 @@ def test_the_same_seed_draws_the_same_programs_and_skip_leaves_the_first_out() -
 
 
 def test_a_wrong_result_is_minimised_and_what_contains_it_is_mostly_left_out() -> None:
-    messages = answers(compiler(wrong_remainder), *(Round(seed=seed, count=10) for seed in range(8)))
+    messages = answers(compiler(wrong_remainder), *ROUNDS)
     findings = [one.findings[0] for one in checked(messages) if one.findings]
     small = findings[0].case
     assert isinstance(small, Program)
@@ -127,7 +127,7 @@ def test_a_wrong_result_is_minimised_and_what_contains_it_is_mostly_left_out() -
     assert divides(small)
     drawn = {one.case for one in messages if isinstance(one, Begun)}
     later = sum(divides(Program.from_json(one)) for one in drawn)
-    all_right = answers(compiler(right), *(Round(seed=seed, count=10) for seed in range(8)))
+    all_right = answers(compiler(right), *ROUNDS)
     assert later < sum(divides(Program.from_json(one.case)) for one in checked(all_right)) / 2
 
 
@@ -215,7 +215,7 @@ def test_a_compiler_that_refuses_is_a_finding_of_its_stage_minimised_once() -> N
             raise CompileError("lower", "InternalError: no remainder of 17 'x'")
         return render(program)
 
-    messages = answers(compiler(right, lower), *(Round(seed=seed, count=10) for seed in range(4)))
+    messages = answers(compiler(right, lower), *ROUNDS[:4])
     findings = [one.findings[0] for one in checked(messages) if one.findings]
     assert {(one.fingerprint.oracle, one.fingerprint.subject, one.fingerprint.symptom) for one in findings} == {
         ("compiler", "lower", "InternalError: no remainder of N _")
@@ -246,7 +246,7 @@ def test_what_a_small_header_refuses_too_is_minimised_with_that_header() -> None
         error = CompileError("cc", "error: no vector" if exact else "error: unknown type")
         return [error if divides(one) else partial(right, one) for one in programs]
 
-    messages = answers(replace(compiler(right), prepare=prepare), Round(seed=0, count=10))
+    messages = answers(replace(compiler(right), prepare=prepare), ROUNDS[0])
     found = first_found(messages).findings[0]
     assert found.fingerprint.symptom == "error: no vector"
     assert isinstance(found.case, Program)
@@ -266,7 +266,7 @@ def test_what_the_front_end_refuses_is_minimised_without_the_passes() -> None:
         lowered.append(program)
         return render(program)
 
-    messages = answers(replace(compiler(right, lower), build=build), Round(seed=0, count=10))
+    messages = answers(replace(compiler(right, lower), build=build), ROUNDS[0])
     small = first_found(messages).findings[0].case
     assert isinstance(small, Program)
     assert len(list(walk(small))) <= 8
