@@ -29,9 +29,9 @@ def opening(inputs: Inputs, results: Mapping[str, ErrorNumber]) -> Callable[[str
 
     - a NaN that depends on no NaN of the inputs;
     - a finite gradient that depends on a NaN, or is at the place of one: of `x > 0` and `not x <= 0` one masks it;
-    - a gradient of 0 in whose token an upstream gradient is not finite, if it does not depend on that; a sum over tokens is
-      one too if it is finite. Where there are no tokens, any finite gradient that may be a sum is, and beside NaN and
-      infinity in inputs too, but not beside -infinity, as masks have it;
+    - a gradient of 0 in whose token an upstream gradient is not finite, or overflows as below, if it does not depend on it;
+      one that may be a sum is too if it is finite. Where there are no tokens, beside NaN and infinity in inputs too, but
+      not beside -infinity, as masks have it;
     - where a number's product with other tensors overflows, what depends on it, or is 0: another order may form it, and
       infinity times 0 is NaN.
 
@@ -44,10 +44,10 @@ def opening(inputs: Inputs, results: Mapping[str, ErrorNumber]) -> Callable[[str
     if not special and not large:
         return lambda _, number: number
     nan = _found({name: one.isnan() for name, one in special.items()})
-    upstream = {spec.name for spec in table.upstream} & {*special}
+    upstream = {spec.name for spec in table.upstream} & {*special, *large}
     if not large and not upstream and not nan and not any(bool(one.value.isnan().any()) for one in results.values()):
         return lambda _, number: number
-    beyond = {name: ~special[name].isfinite() for name in upstream}
+    beyond = {name: ~floating[name].isfinite() | large.get(name, torch.zeros(())).bool() for name in upstream}
     if not table.tokens:
         beyond |= _found({name: one.isnan() | one.isposinf() for name, one in special.items() if name not in upstream})
     of_nan, of_large, of_beyond = (_independent(inputs, places) for places in (nan, large, beyond))
@@ -77,9 +77,9 @@ def _found(places: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _is_summed(table: Operator, gradient: str) -> bool:
-    """Return whether a gradient may be a sum over what upstream gradients have an element for each."""
-    if table.tokens:
-        return gradient in table.token_sums
+    """Return whether a gradient may be a sum over what upstream gradients have an element for each, in its token if any."""
+    if gradient in table.token_sums:
+        return True
     alike = all(table.result_specs[gradient].symbols == spec.symbols for spec in table.upstream)
     return not alike or bool(table.intermediates())
 

@@ -340,9 +340,37 @@ def test_a_sum_over_tokens_is_open_in_the_column_of_a_nan() -> None:
 
 @operator(q="[S, D]", k="[S, D]", v="[S, D]", S=(2, 9), D=(1, 9))
 def causal(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    hidden = torch.ones(q.shape[0], q.shape[0], dtype=torch.bool, device=q.device).triu(1)
-    output: Tensor = (q.float() @ k.float().T).masked_fill(hidden, -math.inf).softmax(-1) @ v.float()
+    hidden = torch.ones(q.shape[-2], q.shape[-2], dtype=torch.bool, device=q.device).triu(1)
+    output: Tensor = (q.float() @ k.float().mT).masked_fill(hidden, -math.inf).softmax(-1) @ v.float()
     return output.to(q.dtype)
+
+
+def causal_backward(q: Tensor, k: Tensor, v: Tensor, dy: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    hidden = torch.ones(q.shape[-2], q.shape[-2], dtype=torch.bool).triu(1)
+    p = (q @ k.mT).masked_fill(hidden, -math.inf).softmax(-1)
+    ds = p * (dy @ v.mT - (dy * (p @ v)).sum(-1, keepdim=True))
+    return ds @ k, ds.mT @ q, p.mT @ dy
+
+
+@operator(q="[B, S, D]", k="[B, S, D]", v="[B, S, D]", B=(1, 3), S=(2, 9), D=(1, 9), tokens="B")
+def causal_of_batches(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return causal(q, k, v)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("value", [2.0**127, math.inf])
+def test_a_difference_that_overflows_may_be_multiplied_by_0_in_its_own_token(value: float) -> None:
+    SIZES["causal_of_batches"] = {"B": 2, "S": 3, "D": 1}
+    mine = Implementation(name="mine", operator=causal_of_batches, backward=causal_backward)
+    signs = {"literals": (((0, 1, 0), -1.0), ((1, 1, 0), -1.0))}
+    given: dict[str, Any] = {"dy": {"literals": (((0, 0, 0), value),)}, "v": signs}
+    assert failing(causal_of_batches, mine, **given) == []
+
+    def spread(*arguments: Tensor) -> tuple[Tensor, ...]:
+        dq, dk, dv = causal_backward(*arguments)
+        return dq, dk + 0 * dk.sum(), dv
+
+    elsewhere = Implementation(name="elsewhere", operator=causal_of_batches, backward=spread)
+    assert failing(causal_of_batches, elsewhere, **given) == ["dk"]
 
 
 @pytest.mark.parametrize("name", ["q", "dy"])
@@ -350,14 +378,7 @@ def causal(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 def test_causal_attention_may_multiply_by_0_what_is_behind_its_mask(name: str, value: float) -> None:
     """In its gradients: the first query has no part in those of the last key. The forward's rows stay apart."""
     SIZES["causal"] = {"S": 3, "D": 2}
-
-    def backward(q: Tensor, k: Tensor, v: Tensor, dy: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        hidden = torch.ones(3, 3, dtype=torch.bool).triu(1)
-        p = (q @ k.T).masked_fill(hidden, -math.inf).softmax(-1)
-        ds = p * (dy @ v.T - (dy * (p @ v)).sum(-1, keepdim=True))
-        return ds @ k, ds.T @ q, p.T @ dy
-
-    mine = Implementation(name="mine", operator=causal, forward=causal.function, backward=backward)
+    mine = Implementation(name="mine", operator=causal, forward=causal.function, backward=causal_backward)
     assert failing(causal, mine, **{name: {"literals": (((0, 0), value),)}}) == []
     assert failing(causal, mine) == []
     spread = replace(mine, forward=lambda q, k, v: causal(q, k, v) + 0 * q.sum())
