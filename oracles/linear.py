@@ -19,6 +19,7 @@ from mhc.oracles.bounds.underflow_number import UnderflowNumber
 from mhc.oracles.nonfinite import as_float64
 from mhc.oracles.tolerances import chosen_rows, expand_number, read_formula
 from mhc.oracles.trial import Gate, Plan, Run, Trial
+from mhc.oracles.undefined import overflowing
 from mhc.oracles.verdict import Verdict, failed, first, not_applicable, passed
 from mhc.reference import condensed, judging_device, widen
 
@@ -38,6 +39,9 @@ def plan(trial: Trial) -> Plan | list[Verdict]:
             return [not_applicable(NAME, LABEL, f"{name} is not finite everywhere")]
     upstream = [spec.name for spec in table.upstream]
     inputs = edited(trial.inputs, dict.fromkeys(upstream, _double))
+    floating = {name: one for name, one in inputs.tensors.items() if one is not None and one.is_floating_point()}
+    if not all(all_finite(one) for one in floating.values()) or (table.function and overflowing(inputs, floating)):
+        return [not_applicable(NAME, LABEL, "an upstream gradient is too large to be doubled")]
     saved = trial.reference.saved
 
     @torch.inference_mode()

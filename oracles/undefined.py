@@ -30,8 +30,8 @@ def opening(inputs: Inputs, results: Mapping[str, ErrorNumber]) -> Callable[[str
     - a NaN that depends on no NaN of the inputs;
     - a finite gradient that depends on a NaN, or is at the place of one: of `x > 0` and `not x <= 0` one masks it;
     - a gradient of 0 in whose token an upstream gradient is not finite, or overflows as below, if it does not depend on it;
-      one that may be a sum is too if it is finite. Where there are no tokens, beside NaN and infinity in inputs too, but
-      not beside -infinity, as masks have it;
+      one that may be a sum is too if it is finite. Where there are no tokens, or the function makes a table, beside NaN and
+      infinity in inputs too, but not beside -infinity, as masks have it;
     - where a number's product with other tensors overflows, what depends on it, or is 0: another order may form it, and
       infinity times 0 is NaN.
 
@@ -40,7 +40,7 @@ def opening(inputs: Inputs, results: Mapping[str, ErrorNumber]) -> Callable[[str
     table = inputs.case.table
     floating = {name: one for name, one in inputs.tensors.items() if one is not None and one.is_floating_point()}
     special = {name: one for name, one in floating.items() if not all_finite(one)}
-    large = _overflowing(inputs, floating)
+    large = overflowing(inputs, floating)
     if not special and not large:
         return lambda _, number: number
     nan = _found({name: one.isnan() for name, one in special.items()})
@@ -48,8 +48,10 @@ def opening(inputs: Inputs, results: Mapping[str, ErrorNumber]) -> Callable[[str
     if not large and not upstream and not nan and not any(bool(one.value.isnan().any()) for one in results.values()):
         return lambda _, number: number
     beyond = {name: ~floating[name].isfinite() | large.get(name, torch.zeros(())).bool() for name in upstream}
-    if not table.tokens:
-        beyond |= _found({name: one.isnan() | one.isposinf() for name, one in special.items() if name not in upstream})
+    if not table.tokens or table.intermediates():
+        others = {name: one for name, one in floating.items() if name in {*special, *large} - upstream}
+        none = torch.zeros(())
+        beyond |= _found({name: one.isnan() | one.isposinf() | large.get(name, none).bool() for name, one in others.items()})
     of_nan, of_large, of_beyond = (_independent(inputs, places) for places in (nan, large, beyond))
     gradients = {spec.name for spec in table.gradients}
 
@@ -78,13 +80,13 @@ def _found(places: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def _is_summed(table: Operator, gradient: str) -> bool:
     """Return whether a gradient may be a sum over what upstream gradients have an element for each, in its token if any."""
-    if gradient in table.token_sums:
-        return True
+    if table.tokens:
+        return gradient in table.token_sums or bool(table.intermediates())
     alike = all(table.result_specs[gradient].symbols == spec.symbols for spec in table.upstream)
     return not alike or bool(table.intermediates())
 
 
-def _overflowing(inputs: Inputs, floating: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+def overflowing(inputs: Inputs, floating: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
     """Return by tensor the places of outliers whose product with the largest elements of the other tensors overflows."""
     outliers = _found({name: one.isfinite() & (one.abs() >= _OUTLIER) for name, one in floating.items()})
     if not outliers:

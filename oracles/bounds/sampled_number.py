@@ -7,9 +7,9 @@ the function. The standard deviation of a result over `RUNS` such runs, times `S
 statistical: docs/tolerances.md names its assumptions and limits.
 
 A rounding is a function of the digits that are rounded. So in every other run elements that are equal, or equal but for a
-power of two or the sign, move alike in one operation: their errors add up. In the other runs they do not: sums of equal
-terms may be taken in different orders, and their errors need not cancel. A tolerance depends on the function and its
-arguments alone.
+power of two or the sign, move alike in one operation, and so do larger numbers to which the same one is added: their errors
+add up. In the other runs they do not: sums of equal terms may be taken in different orders, and their errors need not
+cancel. A tolerance depends on the function and its arguments alone.
 
 A mean's error cancels in the sum of squares of what it was made of, less the mean. A kernel that updates both with each
 element, or merges those of parts, has a mean of its own for each, and their errors do not cancel. So where as many elements
@@ -66,6 +66,8 @@ class SampledNumber(ErrorNumber):
     """What a function divides by, or multiplies infinity by, in all its runs."""
     in_parts: ClassVar[bool] = False
     """Whether each of the elements that meet a sum, as many as are in it, meets one that is rounded by itself."""
+    rounded_by: ClassVar[Tensor | None] = None
+    """In a sum of two in a run in which equal elements move alike, the numbers whose digits decide how it is rounded."""
     terms = 0
     """Of a sum, or of its quotient by a number, how many elements were added up; else 0."""
     still: tuple[Tensor, Tensor] | None = None
@@ -100,7 +102,12 @@ class SampledNumber(ErrorNumber):
 
     def __add__(self, other: Any) -> "ErrorNumber":
         term: Any = self._coerce(other)
-        return ErrorNumber.__add__(self._met_by(term), term._met_by(self))
+        one, two = self._met_by(term), term._met_by(self)
+        SampledNumber.rounded_by = _rounded_by(one.value, two.value) if self.alike else None
+        try:
+            return ErrorNumber.__add__(one, two)
+        finally:
+            SampledNumber.rounded_by = None
 
     __radd__ = __add__
 
@@ -167,7 +174,8 @@ class SampledNumber(ErrorNumber):
         value, own = number.value, number.error
         moved = value
         if scale:
-            share = _uniform(value, next(cls.operations), alike=cls.alike)
+            decides = value if cls.rounded_by is None else cls.rounded_by
+            share = _uniform(decides, next(cls.operations), alike=cls.alike)
             moved = torch.addcmul(value, torch.copysign(own, value), share, value=scale)
         if number.finite or (all_finite(value) and all_finite(own)):
             one = cls(moved, torch.zeros_like(value), number.dtype, finite=True, errorless=number.dtype == torch.float32)
@@ -281,6 +289,20 @@ class SampledDeviationNumber(SampledNumber):
     def _summed(self, value: Tensor, squares: Tensor, count: Tensor, products: Tensor | float) -> ErrorNumber:
         own = deviation_of_sum(value, squares, count, self.dtype, products=products, truncates=self.truncates)
         return self._moved(ErrorNumber(value, own, self.dtype), 3**0.5)
+
+
+def _rounded_by(a: Tensor, b: Tensor) -> Tensor | None:
+    """Return the numbers whose digits decide how a + b is rounded; None where those of the sum do.
+
+    If the same number is added to many that are larger, and stay between the same powers of two, all are rounded alike: they
+    are whole multiples of the unit to which the sums are rounded.
+    """
+    few, many = (a, b) if a.numel() < b.numel() else (b, a)
+    if few.numel() == many.numel():
+        return None
+    total = a + b
+    between = 1 + total.frexp().exponent * 2.0**-20  # a factor that sums between other powers of two do not share
+    return torch.where((few != 0) & (few.abs() < many.abs()), few * between, total)
 
 
 def _uniform(value: Tensor, operation: int, *, alike: bool) -> Tensor:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mhc import Case, materialise, observe, reference
+from mhc import Case, default_case, load, materialise, observe, reference
 from mhc.case import with_tensor
 from mhc.declared import Declared
 from mhc.operators.mhc_pre.torch.implementations import MANUAL
@@ -66,6 +66,22 @@ def test_only_the_backward_runs_again() -> None:
         assert before is not None
         assert after is not None
         assert torch.equal(after, before * 2 if spec in CASE.table.upstream else before)
+
+
+def test_upstream_gradients_that_overflow_when_doubled_are_not_doubled() -> None:
+    declared = default_case(operator="softmax", dtype="float32", B0=2, V=3)
+    for case, applies in (
+        (with_tensor(replace(CASE, dtype="float16"), "dh_in", literals=(((0, 0, 0), 32768.0),)), False),
+        (with_tensor(replace(CASE, dtype="float32"), "dh_in", literals=(((0, 0, 0), 32768.0),)), True),
+        (with_tensor(declared, "dy", literals=(((0, 0), 2.0**125),)), False),
+        (with_tensor(declared, "dy", literals=(((0, 0), 2.0**100),)), True),
+    ):
+        inputs = materialise(case)
+        right = reference(inputs)
+        implementation = MANUAL if case.operator == "mhc_pre" else load("softmax.golden")
+        seen = observe(implementation, inputs, right.saved)
+        plan = linear.plan(Trial(inputs=inputs, reference=right, allowed=tolerances(inputs, right), observation=seen))
+        assert isinstance(plan, Plan) == applies
 
 
 def test_an_element_must_double_to_the_last_bit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -304,9 +304,9 @@ def test_a_gradient_that_a_nan_masks_is_not_promised_and_others_are(at_nan: floa
     assert gradients(1.0) == ["dx"]
 
 
-def failing(table: Operator, mine: Implementation, **changes: dict[str, Any]) -> list[str]:
+def failing(table: Operator, mine: Implementation, dtype: str = "float32", /, **changes: dict[str, Any]) -> list[str]:
     """What fails on a case of ones, but for the changes."""
-    case = default_case(operator=table.name, dtype="float32", **SIZES[table.name])
+    case = default_case(operator=table.name, dtype=dtype, **SIZES[table.name])
     for name in case.tensors:
         case = with_tensor(case, name, kind="constant", **changes.get(name, {}))
     inputs = materialise(case)
@@ -345,11 +345,12 @@ def causal(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return output.to(q.dtype)
 
 
-def causal_backward(q: Tensor, k: Tensor, v: Tensor, dy: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def causal_backward(*arguments: Tensor) -> tuple[Tensor, ...]:
+    q, k, v, dy = (one.float() for one in arguments)
     hidden = torch.ones(q.shape[-2], q.shape[-2], dtype=torch.bool).triu(1)
     p = (q @ k.mT).masked_fill(hidden, -math.inf).softmax(-1)
     ds = p * (dy @ v.mT - (dy * (p @ v)).sum(-1, keepdim=True))
-    return ds @ k, ds.mT @ q, p.mT @ dy
+    return tuple(one.to(arguments[0].dtype) for one in (ds @ k, ds.mT @ q, p.mT @ dy))
 
 
 @operator(q="[B, S, D]", k="[B, S, D]", v="[B, S, D]", B=(1, 3), S=(2, 9), D=(1, 9), tokens="B")
@@ -371,6 +372,10 @@ def test_a_difference_that_overflows_may_be_multiplied_by_0_in_its_own_token(val
 
     elsewhere = Implementation(name="elsewhere", operator=causal_of_batches, backward=spread)
     assert failing(causal_of_batches, elsewhere, **given) == ["dk"]
+    query = {**given, "dy": {"literals": (((0, 1, 0), 2.0), ((1, 2, 0), 2.0))}, "q": {"literals": (((0, 0, 0), value),)}}
+    query["k"] = {"literals": (((0, 0, 0), 2.0),)}
+    assert failing(causal_of_batches, mine, "bfloat16", **query) == []
+    assert failing(causal_of_batches, elsewhere, "bfloat16", **query) == ["dk"]
 
 
 @pytest.mark.parametrize("name", ["q", "dy"])
