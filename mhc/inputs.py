@@ -39,6 +39,11 @@ class Inputs:
     tensors: Mapping[str, Tensor | None]
     storages: Mapping[str, Tensor]
 
+    @property
+    def floating(self) -> dict[str, Tensor]:
+        """Return those of floating-point numbers that are there."""
+        return {name: one for name, one in self.tensors.items() if one is not None and one.is_floating_point()}
+
 
 def materialise(case: Case, device: torch.device | str = "cpu") -> Inputs:
     """Return the tensors of `case` for a run on `device`; deterministic, with the same bits on every machine."""

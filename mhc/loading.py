@@ -46,6 +46,11 @@ def load(spec: str, known: Sequence[Implementation]) -> Implementation:
     return _pick(module, place, name, spec)
 
 
+def is_file(spec: str) -> bool:
+    """Return whether a name is that of a Python file, without one of its implementations."""
+    return spec.endswith(".py") and Path(spec).is_file()
+
+
 def all_of_file(file: str, known: Sequence[Implementation]) -> list[tuple[str, Implementation]]:
     """Return the implementations of a file that are none of `known`, each with its name for `load`.
 
@@ -58,12 +63,13 @@ def all_of_file(file: str, known: Sequence[Implementation]) -> list[tuple[str, I
             names.setdefault(id(value), name)
     if not names:
         raise ImplementationError(f"{file}: it has no mhc.Implementation of its own")
-    return [(spec, _pick(module, file, name, spec)) for name in names.values() for spec in [f"{file}:{name}"]]
+    found = (_pick(module, file, name, f"{file}:{name}") for name in names.values())
+    return [(one.origin, one) for one in found]
 
 
 def _unknown(spec: str, names: Sequence[str]) -> str:
     """Return why a name is none of an implementation, and what may have been meant."""
-    if spec.endswith(".py") and Path(spec).is_file():
+    if is_file(spec):
         return f"a file may have several implementations; give the name of one too, as in {spec}:IMPL"
     of_operator = [name for name in names if name.startswith(f"{spec}.")]
     if of_operator:

@@ -3,12 +3,11 @@
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from types import MappingProxyType
 
 from mhc.adapters import kernel_named
 from mhc.implementation import Implementation, ImplementationError
-from mhc.loading import all_of_file
+from mhc.loading import all_of_file, is_file
 from mhc.loading import load as load_from
 from mhc.operators import MODULES, by_hand
 from mhc.operators.mhc_pre.registry import IMPLEMENTATIONS as PRE_IMPLEMENTATIONS
@@ -52,7 +51,7 @@ def load_every(spec: str) -> list[tuple[str, Implementation]]:
     Raises:
         ImplementationError: as `load` does, or the file has none.
     """
-    return all_of_file(spec, BUILT_IN) if spec.endswith(".py") and Path(spec).is_file() else [(spec, load(spec))]
+    return all_of_file(spec, BUILT_IN) if is_file(spec) else [(spec, load(spec))]
 
 
 Tested = Implementation | ProgramTarget

@@ -39,8 +39,7 @@ def plan(trial: Trial) -> Plan | list[Verdict]:
             return [not_applicable(NAME, LABEL, f"{name} is not finite everywhere")]
     upstream = [spec.name for spec in table.upstream]
     inputs = edited(trial.inputs, dict.fromkeys(upstream, _double))
-    floating = {name: one for name, one in inputs.tensors.items() if one is not None and one.is_floating_point()}
-    if not all(all_finite(one) for one in floating.values()) or (table.function and overflowing(inputs, floating)):
+    if not all(map(all_finite, inputs.floating.values())) or (table.function and overflowing(inputs)):
         return [not_applicable(NAME, LABEL, "an upstream gradient is too large to be doubled")]
     saved = trial.reference.saved
 

@@ -37,21 +37,22 @@ def opening(inputs: Inputs, results: Mapping[str, ErrorNumber]) -> Callable[[str
 
     An element depends on a place of the inputs if it changes with what stands there.
     """
-    table = inputs.case.table
-    floating = {name: one for name, one in inputs.tensors.items() if one is not None and one.is_floating_point()}
+    table, floating = inputs.case.table, inputs.floating
     special = {name: one for name, one in floating.items() if not all_finite(one)}
-    large = overflowing(inputs, floating)
+    large = overflowing(inputs)
     if not special and not large:
         return lambda _, number: number
     nan = _found({name: one.isnan() for name, one in special.items()})
     upstream = {spec.name for spec in table.upstream} & {*special, *large}
     if not large and not upstream and not nan and not any(bool(one.value.isnan().any()) for one in results.values()):
         return lambda _, number: number
-    beyond = {name: ~floating[name].isfinite() | large.get(name, torch.zeros(())).bool() for name in upstream}
-    if not table.tokens or table.intermediates():
-        others = {name: one for name, one in floating.items() if name in {*special, *large} - upstream}
-        none = torch.zeros(())
-        beyond |= _found({name: one.isnan() | one.isposinf() | large.get(name, none).bool() for name, one in others.items()})
+    of_inputs = not table.tokens or bool(table.intermediates())
+    places = {
+        name: ~floating[name].isfinite() if name in upstream else floating[name].isnan() | floating[name].isposinf()
+        for name in {**special, **large}
+        if name in upstream or of_inputs
+    }
+    beyond = _found({name: at | large[name] if name in large else at for name, at in places.items()})
     of_nan, of_large, of_beyond = (_independent(inputs, places) for places in (nan, large, beyond))
     gradients = {spec.name for spec in table.gradients}
 
@@ -86,8 +87,9 @@ def _is_summed(table: Operator, gradient: str) -> bool:
     return not alike or bool(table.intermediates())
 
 
-def overflowing(inputs: Inputs, floating: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+def overflowing(inputs: Inputs) -> Mapping[str, Tensor]:
     """Return by tensor the places of outliers whose product with the largest elements of the other tensors overflows."""
+    floating = inputs.floating
     outliers = _found({name: one.isfinite() & (one.abs() >= _OUTLIER) for name, one in floating.items()})
     if not outliers:
         return {}

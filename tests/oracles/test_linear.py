@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mhc import Case, default_case, load, materialise, observe, reference
+from mhc import Case, Implementation, default_case, load, materialise, observe, reference
 from mhc.case import with_tensor
 from mhc.declared import Declared
 from mhc.operators.mhc_pre.torch.implementations import MANUAL
@@ -24,10 +24,10 @@ NEGLIGIBLE = 2.0**-40 * 2.0**-24
 """Of a float32 number."""
 
 
-def trial_of(case: Case = CASE) -> Trial:
+def trial_of(case: Case = CASE, implementation: Implementation = MANUAL) -> Trial:
     inputs = materialise(case)
     right = reference(inputs)
-    seen = observe(MANUAL, inputs, right.saved)
+    seen = observe(implementation, inputs, right.saved)
     return Trial(inputs=inputs, reference=right, allowed=tolerances(inputs, right), observation=seen)
 
 
@@ -76,11 +76,7 @@ def test_upstream_gradients_that_overflow_when_doubled_are_not_doubled() -> None
         (with_tensor(declared, "dy", literals=(((0, 0), 2.0**125),)), False),
         (with_tensor(declared, "dy", literals=(((0, 0), 2.0**100),)), True),
     ):
-        inputs = materialise(case)
-        right = reference(inputs)
-        implementation = MANUAL if case.operator == "mhc_pre" else load("softmax.golden")
-        seen = observe(implementation, inputs, right.saved)
-        plan = linear.plan(Trial(inputs=inputs, reference=right, allowed=tolerances(inputs, right), observation=seen))
+        plan = linear.plan(trial_of(case, MANUAL if case.operator == "mhc_pre" else load("softmax.golden")))
         assert isinstance(plan, Plan) == applies
 
 

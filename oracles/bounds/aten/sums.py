@@ -317,9 +317,8 @@ def _index_put(func: Any, a: Any, indices: Any, values: Any, accumulate: bool = 
 
 @rule(aten.embedding_dense_backward)
 def _embedding(func: Any, gradient: ErrorNumber, index: Any, *rest: Any) -> ErrorNumber:
-    summed = elementary.gathered_sum(
-        gradient, lambda tensor: func(tensor, _plain(index), *rest), lambda tensor: tensor[_plain(index)]
-    )
+    at = _plain(index)
+    summed = elementary.gathered_sum(gradient, lambda tensor: func(tensor, at, *rest), lambda tensor: tensor[at])
     return _settled(summed, index)
 
 
