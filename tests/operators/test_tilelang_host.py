@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mhc.operators.mhc_pre.tilelang.compile.dependencies import compiler_path, missing
-from mhc.operators.mhc_pre.tilelang.compile.host import device_source, host_source
+from mhc.operators.mhc_pre.tilelang.compile.host import cpu_source, device_source, host_source
 from tests.support.helpers import ROOT
 
 KERNELS = """
@@ -154,3 +154,12 @@ def test_launches_become_calls() -> None:
     assert "launch_plainly(k, dim3((N + 3) / 4, 1, 1), dim3(64, 1, 1), 0, stream, a, N);" in source
     assert "part_0::call(a, N, stream)" in source
     assert '{(void*)part_0::k, "k", 0, nullptr}' in source
+
+
+def test_c_without_float16_is_compiled_without_tilelangs_headers() -> None:
+    headers = "#include <tl_templates/cpp/common.h>\n#include <tl_templates/cpp/gemm.h>\n"
+    plain = "void f(float* x) { for (int half = 0; half < 5; ++half) x[half] = expf(x[half]); }\n"
+    assert "tl_templates" not in cpu_source(headers + plain)
+    assert plain in cpu_source(headers + plain)
+    for use in ("void f(half* x) {}", "half v = x[0];", "y[0] = ((half)x[0]);"):
+        assert cpu_source(headers + use) == headers + use
