@@ -39,18 +39,23 @@ class Outputs:
         if len(axes) >= len(_PRIMES):
             raise DeclarationError(f"{self.table.name}: at most {len(_PRIMES) - 1} axes are supported, was {len(axes)}")
         first = self._sizes(0, {})
-        second = self._sizes(1, first)
-        results, others = self._results(first), self._results(second)
+        calls = [first, self._sizes(1, first)]
+        answers = [self._results(sizes) for sizes in calls]
+        if self._is_in_doubt(calls, answers):
+            calls.append(self._sizes(2, first, other=True))
+            answers.append(self._results(calls[-1]))
+        results = answers[0]
         taken = {name for spec in self.table.inputs for name in (spec.name, f"d{spec.name}")}
         stem = "out" if taken & {"y", "dy", *(f"{d}y{at}" for d in ("", "d") for at in range(len(results)))} else "y"
         found = []
-        for at, (one, other) in enumerate(zip(results, others, strict=True)):
+        for at, (one, *others) in enumerate(zip(*answers, strict=True)):
             name = stem if len(results) == 1 else f"{stem}{at}"
-            if not isinstance(one, Tensor) or one.dtype not in _DTYPES or one.dim() != other.dim():
+            if not isinstance(one, Tensor) or one.dtype not in _DTYPES or any(one.dim() != other.dim() for other in others):
                 was = str(one.dtype) if isinstance(one, Tensor) else type(one).__name__
                 wanted = f"a tensor in the dtype of the case, {', '.join(list(ROLES)[1:])}"
                 raise DeclarationError(f"{self.table.name}: output {name} must be {wanted}, was {was}")
-            symbols = tuple(self._symbol(name, pair, (first, second)) for pair in zip(one.shape, other.shape, strict=True))
+            shapes = zip(one.shape, *(other.shape for other in others), strict=True)
+            symbols = tuple(self._symbol(name, dimension, calls) for dimension in shapes)
             found.append(TensorSpec(name, symbols, _DTYPES[one.dtype], differentiable=one.requires_grad))
         self._check_variants(first, found)
         return tuple(found)
@@ -75,10 +80,11 @@ class Outputs:
                 found.append(one)
         return tuple(tuple(sorted(one.elements())) for one in found)
 
-    def _sizes(self, shift: int, before: Mapping[str, int]) -> Mapping[str, int]:
+    def _sizes(self, shift: int, before: Mapping[str, int], *, other: bool = False) -> Mapping[str, int]:
         """Return sizes of all symbols: each axis has a prime of its own, or else a size of its own, where one is left.
 
-        It is another one than `before`, if it can be: so a number in an output is not taken for an axis.
+        It is another one than `before`, if it can be: so a number in an output is not taken for an axis. Where there is no
+        prime, it may be the same, but for `other`.
         """
         chosen: dict[str, int] = {}
         for at, axis in enumerate(self.table.axes):
@@ -89,26 +95,39 @@ class Outputs:
             around = range(max(axis.least, nearest - 16), min(axis.most, nearest + 16) + 1)
             others = sorted(around, key=lambda one, nearest=nearest: abs(one - nearest))  # type: ignore[misc]
             free = [one for one in (*inside, *others) if one not in chosen.values()]
+            if other:
+                free.sort(key=lambda one, name=axis.name: one == before[name])  # type: ignore[misc]
             chosen[axis.name] = (free or [nearest])[0]
         problem = self.table.problem(chosen)
         if problem is not None:
             raise DeclarationError(f"{self.table.name}: for {_listed(chosen)}: {problem}")
         return self.table.sizes(chosen)
 
-    def _symbol(self, output: str, pair: tuple[int, int], sizes: tuple[Mapping[str, int], Mapping[str, int]]) -> str:
-        """Return the symbol of a dimension from its size in two calls."""
-        fitting = [name for name in sizes[0] if (sizes[0][name], sizes[1][name]) == pair]
-        fixed = {axis.name for axis in self.table.axes if axis.least == axis.most}
-        if pair[0] == pair[1] and fixed.issuperset(fitting):
-            return str(pair[0])
+    def _is_in_doubt(self, calls: Sequence[Mapping[str, int]], answers: Sequence[tuple[Any, ...]]) -> bool:
+        """Return whether a dimension of an output may be one of several symbols, by these calls."""
+        outputs = [each for each in zip(*answers, strict=True) if all(isinstance(one, Tensor) for one in each)]
+        # where the numbers of dimensions differ, it is refused below
+        dimensions = [sizes for each in outputs for sizes in zip(*(one.shape for one in each), strict=False)]
+        fitting = [_fitting(one, calls) for one in dimensions]
+        return any(len(names) > 1 and not self._fixed.issuperset(names) for names in fitting)
+
+    @property
+    def _fixed(self) -> frozenset[str]:
+        return frozenset(axis.name for axis in self.table.axes if axis.least == axis.most)
+
+    def _symbol(self, output: str, dimension: tuple[int, ...], calls: Sequence[Mapping[str, int]]) -> str:
+        """Return the symbol of a dimension from its size in each call."""
+        fitting = _fitting(dimension, calls)
+        if len(set(dimension)) == 1 and self._fixed.issuperset(fitting):
+            return str(dimension[0])
         if len(fitting) != 1:
             meant = (
-                f"may be {' or '.join(fitting)}; give one of them a wider range"
+                f"may be {' or '.join(fitting)}; give one of them, or an axis that it is made of, a wider range"
                 if fitting
                 else "is no symbol; declare one, as in D2='2*D'"
             )
             raise DeclarationError(
-                f"{self.table.name}: {output} has an axis of {pair[0]} for {_listed(sizes[0])}, which {meant}"
+                f"{self.table.name}: {output} has an axis of {dimension[0]} for {_listed(calls[0])}, which {meant}"
             )
         return fitting[0]
 
@@ -158,6 +177,11 @@ class _Shapes(DispatchMode):  # type: ignore[no-untyped-call]
         some = made if isinstance(made, (tuple, list)) else (made,)
         self.shapes += [tuple(one.shape) for one in some if isinstance(one, Tensor)]
         return made
+
+
+def _fitting(dimension: tuple[int, ...], calls: Sequence[Mapping[str, int]]) -> list[str]:
+    """Return the symbols that have a dimension's size in each call."""
+    return [name for name in calls[0] if tuple(sizes[name] for sizes in calls) == dimension]
 
 
 def _argument(spec: TensorSpec, sizes: Mapping[str, int]) -> Tensor:

@@ -54,6 +54,19 @@ def test_the_sizes_of_the_calls_keep_within_the_ranges() -> None:
         assert symbols(table)[0][0] == ("3" if ranges.get("T") == (3, 3) else "T")
 
 
+def test_a_third_call_tells_a_derived_size_from_an_axis_of_its_own() -> None:
+    """G is 1 in the first two calls, in which H and H G are the same."""
+
+    def grouped(q: Tensor, v: Tensor) -> Tensor:
+        return v * q.sum()
+
+    ranges = {"B": (1, 2), "H": (1, 3), "G": (1, 3)}
+    table = declared(grouped, q="[B, H, G]", v="[B, HV]", HV="H*G", **ranges)
+    assert symbols(table) == [("B", "HV")]
+    table = declared(lambda x: x[0], x="[T, D]", T=(5, 6), D=(5, 5), name="of_a_fixed_axis")
+    assert symbols(table) == [("5",)]
+
+
 def test_outputs_are_named_y_unless_an_input_has_that_name() -> None:
     named: tuple[tuple[str, Callable[..., Any], list[str]], ...] = (
         ("x", lambda x: x * 2, ["y"]),
