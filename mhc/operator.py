@@ -8,7 +8,7 @@ import functools
 import importlib
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -234,6 +234,15 @@ class Operator:
         required = [spec.name for spec in self.inputs if not spec.optional]
         optional = [spec.name for spec in self.inputs if spec.optional]
         return (*required, *self.saved, *(spec.name for spec in self.upstream), *optional)
+
+    def different(self, dtypes: Iterable[str]) -> tuple[str, ...]:
+        """Return names of dtypes of cases in which its tensors differ: where several mean the same, float32 or the first."""
+        tensors = (*self.argument_specs.values(), *self.result_specs.values())
+        found: dict[tuple[torch.dtype, ...], str] = {}
+        for name in dtypes:
+            meant = tuple(spec.dtype(getattr(torch, name)) for spec in tensors)
+            found[meant] = name if name == "float32" else found.get(meant, name)
+        return tuple(found.values())
 
     def interface(self, stage: str) -> tuple[tuple[str, ...], tuple[TensorSpec, ...]]:
         """Return the names of a stage's arguments and the specs of its results, both in order."""

@@ -89,7 +89,7 @@ def cases_of(implementation: Implementation, device: str, **options: Any) -> st.
     """
     return cases(
         operator=implementation.table.name,
-        dtypes=tuple(dtype for dtype in DTYPES if dtype in implementation.dtypes),
+        dtypes=implementation.table.different(dtype for dtype in DTYPES if dtype in implementation.dtypes),
         spaces={implementation.name: implementation.space} if implementation.space else {},
         accepts=lambda case: implementation.takes(case, device),
         **options,

@@ -46,7 +46,8 @@ def declared_groups(q: Tensor, k: Tensor, offsets: Tensor) -> Tensor:
 
 @operator(x="[T, D]", T=(0, 20), window=(4, 1, -1), causal=(True, False), scale=(1, 0.5))
 def declared_window(x: Tensor, *, window: int, causal: bool, scale: float) -> Tensor:
-    assert [type(one) for one in (window, causal, scale)] == [int, bool, float]
+    assert [type(one) for one in (window, causal)] == [int, bool]
+    assert isinstance(scale, float)
     steps = [x.roll(step, 0) for step in range(window)]  # range takes integers only
     return sum(steps if causal else steps[::-1], x * 0.0) * scale
 
@@ -373,3 +374,22 @@ def test_an_input_may_be_written_where_the_operator_says_so() -> None:
 
 
 OVERWRITTEN = of(declared_overwritten)
+
+
+def test_dtypes_of_a_case_that_mean_the_same_are_one() -> None:
+    """`order` and `mask` have dtypes of their own; a float32 tensor differs in float64 alone."""
+    every = ("float32", "float16", "bfloat16", "float64")
+    assert declared_moves.different(every) == every
+    assert declared_groups.different(every) == every
+
+    @operator(x="[T, D] float32", at="[T] int64 in 0..D", D=(2, 64))
+    def picked(x: Tensor, at: Tensor) -> Tensor:
+        return x.gather(1, at[:, None])
+
+    @operator(at="[T, D] int64 in 0..D")
+    def counted(at: Tensor) -> Tensor:
+        return at.cumsum(1)
+
+    assert picked.different(every) == ("float32", "float64")
+    assert picked.different(("float16", "bfloat16")) == ("float16",)
+    assert counted.different(every) == ("float32",)
