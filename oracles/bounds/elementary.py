@@ -43,6 +43,7 @@ class NoRule(Exception):
     """There is no rule for an operation on numbers of a class."""
 
 
+_SHARES = 2.0**-40  # two scalars whose sum is this near to 1 are t and 1 - t
 _FLOAT64 = 2.0**-51  # relative error of an elementary function in float64, and of the difference of two
 _UNDERFLOWN = 600.0
 """A share of 0 is exp of less than -745; an argument that is off by this much still makes no number of float32."""
@@ -57,6 +58,7 @@ _TANH_APPROX = 2 * ELEMENTARY
 """Units of absolute error of tanh(x) as 2 sigmoid(2x) - 1."""
 
 
+Scaled = tuple[ErrorNumber, float]
 Function = TypeVar("Function", bound=Callable[..., ErrorNumber])
 
 
@@ -532,6 +534,9 @@ def plus(a: Any, b: Any) -> ErrorNumber:
     total: ErrorNumber = a + b
     if total.quantum or not total.reorders:
         return total
+    scaled = isinstance(a, ErrorNumber) and a.scaled
+    if scaled and isinstance(b, ErrorNumber) and b.scaled and interpolates(scaled, b.scaled):
+        total = _interpolated(total, scaled, b.scaled)
     shape = total.shape
     if sums := [(one.partial, other) for one, other in ((a, b), (b, a)) if isinstance(one, ErrorNumber) and one.partial]:
         for count, other in sums:
@@ -541,6 +546,19 @@ def plus(a: Any, b: Any) -> ErrorNumber:
     if total.elementary and isinstance(a, ErrorNumber) and isinstance(b, ErrorNumber):
         total = _in_any_order(total, recurrence.of_sum(a, b))
     return total
+
+
+def interpolates(one: Scaled, other: Scaled) -> bool:
+    """Return whether two products with scalars are t a and (1 - t) b."""
+    return abs(one[1] + other[1] - 1) <= _SHARES
+
+
+def _interpolated(total: ErrorNumber, one: Scaled, other: Scaled) -> ErrorNumber:
+    """Return t a + (1 - t) b, which may be computed as b + t (a - b), with roundings at the magnitude of t (a - b)."""
+    (a, t), (b, rest) = one, other
+    apart = magnitude(a.value - b.value) + a.error + b.error
+    moved = 3 * unit_roundoff(total.dtype) * max(abs(t), abs(rest)) * apart
+    return total.lost(nan_to_inf(torch.where(apart > ceiling(total.dtype), torch.inf, moved)))
 
 
 def _in_any_order(total: ErrorNumber, state: recurrence.State | None) -> ErrorNumber:

@@ -37,7 +37,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from mhc.oracles.bounds import addends, reassociation, recurrence, repeated_terms
+from mhc.oracles.bounds import addends, derived_scalars, reassociation, recurrence, repeated_terms
 from mhc.oracles.bounds import most as most_
 from mhc.oracles.bounds.addends import Addends, Partial
 from mhc.oracles.bounds.later import Later
@@ -81,6 +81,7 @@ class ErrorNumber:
         cancelled: where it is 0 as a sum of terms that are not; tracked where a quantum is.
         whole: each implementation holds integers, as floor returns them, or what is not finite; False: unknown.
         powers: each finite element without an error is 0, a power of two, or minus one; False: unknown.
+        scaled: a number and a Python number whose product this is.
         most: what an implementation holds at most, -infinity included and NaN excluded; infinity and None: unknown.
     """
 
@@ -107,6 +108,7 @@ class ErrorNumber:
     cancelled: Tensor | None = None
     whole = False
     powers = False
+    scaled: "tuple[ErrorNumber, float] | None" = None
     most: Tensor | None = None
     _size: Tensor | None = None
 
@@ -206,6 +208,8 @@ class ErrorNumber:
                 raise TypeError(f"an operation on {self.dtype} and {other.dtype}; the formula must convert first")
             return other
         value, error, size, errorless, powers = _constant(float(other), self.dtype)
+        if derived_scalars.errors and (derived := derived_scalars.error_of(other, self.dtype)):
+            error, errorless, powers = error + derived, False, False
         quantum = quantum_of(value) if self.quantum and errorless else 0.0
         number = type(self)(value, error, self.dtype, quantum, finite=math.isfinite(other), errorless=errorless)
         number._size, number.whole = size, errorless and float(other).is_integer()
@@ -272,7 +276,7 @@ class ErrorNumber:
     def __mul__(self, other: Any) -> "ErrorNumber":
         factor = self._coerce(other)
         scales = [one for one in (self, factor) if one.powers]
-        units = 0.0 if any(one.errorless for one in scales) or _is_power_of_two(other) else 1.0
+        units = 0.0 if any(one.errorless for one in scales) or (_is_power_of_two(other) and factor.errorless) else 1.0
         quantum = product_quantum(self.quantum, factor.quantum)
         value, finite = self.value * factor.value, self.finite and factor.finite
         propagated = product_error(torch.mul, self, factor) if finite else nonfinite_product_error(value, self, factor)
@@ -288,6 +292,7 @@ class ErrorNumber:
             product.take_scaling(value, *((self, factor) if factor.powers else (factor, self)))
             product.powers = len(scales) == 2
         product = after_cancellation(product, self, factor)
+        product.scaled = (self, float(other)) if isinstance(other, (int, float)) else None
         product.reassociated = reassociation.of_product(self.value, factor.value, finite=finite)
         product.distributed = reassociation.distributed(
             self.distributed, factor.distributed, self.value, factor.value, finite=finite
@@ -319,11 +324,13 @@ class ErrorNumber:
         self.errorless = not bool((self.error != 0).any())
 
     def __truediv__(self, other: float) -> "ErrorNumber":
-        if _is_power_of_two(other):
+        derived = derived_scalars.error_of(other, self.dtype) if derived_scalars.errors else 0.0
+        if _is_power_of_two(other) and not derived:
             return self * (1 / other)
+        value, propagated = self.value / other, self.error / abs(other)
         result = self._rounded(
-            self.value / other,
-            self.error / abs(other),
+            value,
+            propagated + (magnitude(value) + propagated) * (derived / abs(other)) if derived else propagated,
             self.dtype,
             units=of_quotient(self.dtype),
             reassociated=self.reassociated,

@@ -11,7 +11,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from mhc.declaration import beside
 from mhc.declared import AS_REFERENCE, Declared
-from mhc.oracles.bounds import place, resampled, tape  # noqa: F401  # importing resampled registers its compositions
+from mhc.oracles.bounds import derived_scalars, place, resampled, tape  # noqa: F401  # importing resampled registers its compositions
 from mhc.oracles.bounds.carried import Carried
 from mhc.oracles.bounds.composed import Composed
 from mhc.oracles.bounds.error_number import ErrorNumber
@@ -89,11 +89,11 @@ def read(
 
         return tape.made(make, number)
 
-    with tape.recorded(record):
+    with tape.recorded(record), derived_scalars.kept({}):
         with number.forward(), torch.set_grad_enabled(bool(upstream)), sdpa_kernel(SDPBackend.MATH):
             given = [carried(one, requires_grad=bool(upstream) and at not in constant) for at, one in enumerate(arguments)]
             with beside(arguments), Made(number), Composed():
-                results = function(*given, **scalars)
+                results = function(*given, **derived_scalars.tracked(scalars))
         if record is not None:
             record.end_forward()
         outputs = tuple(results) if isinstance(results, (list, tuple)) else (results,)
@@ -132,9 +132,14 @@ class RepeatedReader:
         self._read: Callable[..., Reading] = partial(read, function, *given, declared=declared, **named)
         self._factors = declared.matmul
         self._recorded: tape.Tape | None = None
+        self._scalars: dict[float, float] = {}
 
     def __call__(self, number: type[ErrorNumber], *, with_quantum: bool = False) -> Reading:
         """Return the numbers of a class."""
+        with derived_scalars.kept(self._scalars):
+            return self._numbers(number, with_quantum=with_quantum)
+
+    def _numbers(self, number: type[ErrorNumber], *, with_quantum: bool) -> Reading:
         if with_quantum:  # what is read so is never repeated
             return self._read(number=number, with_quantum=True)
         if self._recorded is None:

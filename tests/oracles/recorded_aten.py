@@ -355,15 +355,30 @@ MADE: Mapping[str, Callable[[Tensor], Any]] = {
 }
 
 
+DERIVED: Mapping[str, Callable[..., Any]] = {
+    # of scalars b = 0.99 and e = 0.25
+    "b": lambda x, b, e: x * b,
+    "1 - b": lambda x, b, e: x * (1 - b) + x * b,
+    "1 - e": lambda x, b, e: x * (1 - e),
+    "1 - b, halves": lambda x, b, e: x.to(BF16) * (1 - b),
+    "b**3 below": lambda x, b, e: x / (1 - b**3),
+    "e**b, 2**b": lambda x, b, e: (x * e**b, x + 2**b),
+    "quotients": lambda x, b, e: (x * (b / 3), x * (3 / b), x * (e / b), x / (2 * b)),
+    "other": lambda x, b, e: (x * -b, x + abs(b - 1), x * (b + 0.1), x * (0.1 * b), x * (b * e)),
+}
+
+
 def made() -> Cases:
-    """Yield functions that make tensors of constants and of integers."""
+    """Yield functions that make tensors of constants and of integers, and those that compute with scalars."""
     value = torch.linspace(-1.3, 2.9, 12).reshape(3, 4)
     for name, function in MADE.items():
-        yield name, partial(_outputs, function, value)
+        yield name, partial(_outputs, function, value, {})
+    for name, function in DERIVED.items():
+        yield f"scalars: {name}", partial(_outputs, function, value, {"b": 0.99, "e": 0.25})
 
 
-def _outputs(function: Callable[..., Any], value: Tensor) -> Any:
-    return read(function, [value], {}).outputs
+def _outputs(function: Callable[..., Any], value: Tensor, scalars: Mapping[str, float]) -> Any:
+    return read(function, [value], scalars).outputs
 
 
 COMPOSED: Mapping[str, Callable[[Tensor], Any]] = {

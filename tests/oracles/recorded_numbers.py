@@ -68,6 +68,8 @@ FORMULAS: Mapping[str, tuple[Callable[..., Any], tuple[Shape, ...]]] = {
     "c @ (a - b)": (lambda a, b, c: c @ (a - b), ((4, 2), (4, 2), (3, 4))),
     "(a - b) c": (lambda a, b, c: (a - b) * c, THREE),
     "(a - b) / 3": (lambda a, b: (a - b) / 3.0, TWO),
+    "0.9 a + 0.1 b": (lambda a, b: elementary.plus(a * 0.9, b * 0.1), TWO),
+    "0.9 a + 0.2 b": (lambda a, b: elementary.plus(a * 0.9, b * 0.2), TWO),
     "bfloat16": (lambda a: a.to(BF16), ONE),
     "float16": (lambda a: a.to(F16), ONE),
     "bfloat16 and back": (lambda a, b: (a * b).to(BF16).to(F32) * b, TWO),

@@ -463,3 +463,56 @@ def test_the_gradient_of_logcumsumexp_has_a_bound(signs: tuple[float, float]) ->
     for got, number in zip(results(function, [x], upstream), numbers(found), strict=True):
         assert float(number.error.max()) < 1e-4
         assert ratio(got, number) <= 1
+
+
+def averaged(m: Tensor, g: Tensor, *, beta: float, steps: int) -> tuple[Tensor, Tensor]:
+    new = m * beta + g * (1 - beta)
+    return new, new / (1 - beta**steps)
+
+
+@pytest.mark.parametrize("beta", [0.9, 0.99, 0.999, 0.9999])
+def test_what_is_computed_from_scalars_may_be_computed_in_float32(beta: float) -> None:
+    generator = torch.Generator().manual_seed(1)
+    g, scalars = normal(generator, 50, dtype=torch.float32), {"beta": beta, "steps": 3}
+    found = read(averaged, [torch.zeros(50), g], scalars).outputs
+    given = torch.tensor(beta)  # as a kernel has it
+    assert given.dtype == torch.float32
+    got = g * (1 - given)
+    assert 0.01 < ratio(got, found[0]) <= 1
+    assert 0.01 < ratio(got / (1 - given**3), found[1]) <= 1
+    assert ratio(g * (1 - given) * (1 + 4e-7 / (1 - beta)), found[0]) > 1
+
+
+def test_a_weighted_mean_of_two_may_be_computed_from_their_difference() -> None:
+    generator = torch.Generator().manual_seed(1)
+    m, g = normal(generator, 2, 200, dtype=torch.float32)
+    m[::5] = 0.0
+    new, _ = read(averaged, [m, g], {"beta": 0.99, "steps": 1}).outputs
+    beta = torch.tensor(0.99)
+    assert ratio(g + beta * (m - g), new) <= 1
+    assert ratio(m + (1 - beta) * (g - m), new) <= 1
+    assert ratio(g + beta * (m - g) + 5e-7 * (m - g), new) > 1
+
+
+def test_in_float64_what_is_computed_from_scalars_has_no_error_of_float32() -> None:
+    (found,) = read(lambda g, *, beta: g * (1 - beta), [torch.ones(3, dtype=torch.float64)], {"beta": 0.99}).outputs
+    assert float(found.error.max()) < 1e-17
+
+
+def test_an_integer_that_rounding_decides_is_one_of_its_neighbours() -> None:
+    x = torch.tensor([0.5 / 1.7, 1.0, 2.5 / 1.7, 1e9])
+    whole, moved = read(lambda x: ((x * 1.7).round().to(torch.int8), (x * 3.4).floor().to(torch.uint8) + 1), [x], {}).outputs
+    assert whole.error.tolist() == [1.0, 0.0, 1.0, math.inf]
+    assert moved.error.tolist() == [1.0, 0.0, 1.0, math.inf]
+
+
+def test_booleans_that_rounding_decides_may_be_written_where_indices_say() -> None:
+    x, order = torch.tensor([0.5, 1.0, 2.0]), torch.tensor([2, 0, 1])
+
+    def kept(x: Tensor, order: Tensor) -> Tensor:
+        return torch.zeros(3, dtype=torch.bool).scatter(0, order, x * 1.7 >= 1.7)
+
+    (found,) = read(kept, [x, order], {}).outputs
+    assert (found.value.tolist(), found.unsure.tolist()) == ([True, True, False], [True, False, False])
+    (found,) = read(lambda x: kept(x, (x * 1.7 > 1.7).int().argsort()), [x], {}).outputs
+    assert found.unsure.all()

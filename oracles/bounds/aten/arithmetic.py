@@ -67,6 +67,8 @@ def _but_zeros(total: ErrorNumber, a: Any, b: Any) -> ErrorNumber:
     alike = all(type(one) is type(total) and one.dtype == total.dtype for one in (a, b))
     if not (alike and total.elementary and a.shape == b.shape):
         return total
+    if a.scaled and b.scaled and elementary.interpolates(a.scaled, b.scaled):  # neither is a row's gradient
+        return total
     for zero, other in ((a, b), (b, a)):
         none = (zero.value == 0) & (zero.error == 0)
         if bool(none.any()):
@@ -257,14 +259,20 @@ def _to_copy(func: Any, a: Any, *, dtype: torch.dtype | None = None, **rest: Any
 def _truncated(a: ErrorNumber, dtype: torch.dtype) -> Any:
     """Return integers, or booleans, of a number: unsure where its error reaches another one, or where it is no integer.
 
-    What NaN, infinity and numbers beyond the dtype become as integers is undefined in C, and differs from device to device.
+    An unsure integer is one of those that its error reaches, and any one where it reaches beyond the dtype. What NaN,
+    infinity and numbers beyond the dtype become as integers is undefined in C, and differs from device to device.
     """
     value = a.value.to(dtype)
-    unsure = ~_held(a.value, dtype)
-    if not a.errorless and bool((a.error > 0).any()):
-        ends = [end.trunc() if dtype != torch.bool else end.sign() for end in (a.value - a.error, a.value + a.error)]
-        unsure |= (ends[0] != ends[1]) & (a.error > 0)
-    return Mask(value, unsure, dtype) if bool(unsure.any()) else value
+    undefined = ~_held(a.value, dtype)
+    if a.errorless or not bool((a.error > 0).any()):
+        return Mask(value, undefined, dtype) if bool(undefined.any()) else value
+    step = torch.sign if dtype == torch.bool else torch.trunc
+    apart = [(step(end) - step(a.value)).abs() for end in (a.value - a.error, a.value + a.error)]
+    off = torch.where(a.error > 0, torch.maximum(*apart), 0.0)
+    if dtype == torch.bool:
+        unsure = undefined | (off != 0)
+        return Mask(value, unsure, dtype) if bool(unsure.any()) else value
+    return Mask.of_integers(value, torch.where(undefined, torch.inf, nan_to_inf(off)))
 
 
 def _held(value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

@@ -1,6 +1,6 @@
 """Operations that move elements and round nothing, and tensors that are made new."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -66,30 +66,39 @@ def _view(func: Any, a: Any, size: Any) -> Any:
 
 def _join(func: Any, parts: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
     if all(isinstance(one, Mask) or not one.dtype.is_floating_point for one in parts):
-        masks = [one if isinstance(one, Mask) else Mask(one, torch.zeros_like(one, dtype=torch.bool)) for one in parts]
-        value, unsure = (func([getattr(one, part) for one in masks], *args, **kwargs) for part in ("value", "unsure"))
-        return Mask(value, unsure, value.dtype)
+        return _put_together(lambda tensors: func(tensors, *args, **kwargs), parts)
     operands, _ = alike(*parts)
     return type(operands[0]).joined(operands, lambda tensors: func(tensors, *args, **kwargs))
+
+
+def _put_together(join: Callable[[list[Tensor]], Tensor], parts: Sequence[Any]) -> Mask:
+    """Return booleans or integers put together by `join`; they are unsure where what is put there is."""
+    masks = [one if isinstance(one, Mask) else Mask(one, torch.zeros_like(one, dtype=torch.bool)) for one in parts]
+    value, error = join([one.value for one in masks]), join([one.error for one in masks])
+    return Mask(value, error > 0, value.dtype, None if value.dtype == torch.bool else error)
 
 
 rule(aten.cat, aten.stack)(_join)
 
 
 @rule(aten.scatter)
-def _scatter(func: Any, a: ErrorNumber, dim: int, index: Any, source: Any) -> ErrorNumber:
+def _scatter(func: Any, a: Any, dim: int, index: Any, source: Any) -> Any:
     """Return a with elements written where indices say; where one of a row is unsure, nothing is promised of the row."""
-    (a, source), _ = alike(a, source)
+    rows, at = None, index
     if isinstance(index, Mask):
-        whole = _scatter(func, a, dim, index.value, source)
-        rows = index.unsure.any(dim, keepdim=True)
-        at, rank = dim % len(a.shape), len(a.shape)
-        fits = all(rows.shape[one] == a.shape[one] for one in range(rank) if one != at)
-        return certain(whole, rows.expand(a.shape) if fits else rows.any())
+        at, rows = index.value, index.unsure.any(dim, keepdim=True)
+        axis, rank = dim % len(a.shape), len(a.shape)
+        fits = all(rows.shape[one] == a.shape[one] for one in range(rank) if one != axis)
+        rows = rows.expand(a.shape) if fits else rows.any()
+    if isinstance(source, (Mask, Tensor)) and not (a.dtype.is_floating_point or source.dtype.is_floating_point):
+        found = _put_together(lambda parts: func(parts[0], dim, at, parts[1]), [a, source])
+        return found if rows is None else Mask(found.value, found.unsure | rows, found.dtype)
+    (a, source), _ = alike(a, source)
     number = isinstance(source, ErrorNumber)
-    value = func(a.value, dim, index, source.value if number else source)
-    error = func(a.error, dim, index, source.error if number else 0.0)
-    return type(a)(value, error, a.dtype)
+    value = func(a.value, dim, at, source.value if number else source)
+    error = func(a.error, dim, at, source.error if number else 0.0)
+    whole = type(a)(value, error, a.dtype)
+    return whole if rows is None else certain(whole, rows)
 
 
 @rule(aten.slice_scatter, aten.select_scatter, aten.diagonal_scatter)
