@@ -5,8 +5,9 @@ A test runs each example: one that passes again fails the suite, since the entry
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from mhc.programs import grammar
@@ -250,6 +251,31 @@ def _leaves_loop(body: Sequence[Node]) -> bool:
     return any(isinstance(one, grammar.Leave) or _leaves_loop(children(one)) for one in inner)
 
 
+def neighbouring_branches(program: Program) -> Iterator[tuple[If, If]]:
+    """Yield two branches of which one follows the other."""
+    lists = [program.body, *(one.body for one in walk(program) if isinstance(one, (For, grammar.While)))]
+    lists += [side for one in walk(program) if isinstance(one, If) for side in (one.then, one.otherwise)]
+    for one, other in (pair for each in lists for pair in pairwise(each)):
+        if isinstance(one, If) and isinstance(other, If):
+            yield one, other
+
+
+def _tests_again_what_it_changed(program: Program) -> bool:
+    """Return whether of two neighbouring branches with one condition the first sets what that reads."""
+    alike = (one for one, other in neighbouring_branches(program) if one.condition == other.condition)
+    return any(_names_read(one.condition) & _names_set(one.then) for one in alike)
+
+
+def _names_read(node: Node) -> set[str]:
+    reads = (one for one in walk(node) if isinstance(one, (Var, Load)))
+    return {one.name if isinstance(one, Var) else one.buffer for one in reads}
+
+
+def _names_set(body: Sequence[Node]) -> set[str]:
+    nodes = [below for one in body for below in walk(one)]
+    return {one.buffer for one in nodes if isinstance(one, Store)} | {one.name for one in nodes if isinstance(one, Assign)}
+
+
 def _casts_lanes_of_a_branch(program: Program) -> bool:
     """Return whether a vectorised loop casts in a branch within a branch, or in one with an else."""
     loops = (one for one in walk(program) if isinstance(one, For) and one.kind == "vectorized")
@@ -366,6 +392,16 @@ _ONCE = Program(
     body=(For("serial", "i", 2, (For("serial", "j", 1, (grammar.Leave("continue"),)), Store("y", (Var("i"),), Const(1)))),),
 )
 
+_SMALL_YET = Binary("<", Load("y", (Const(0),)), Const(5))
+_AGAIN = Program(
+    buffers=(Buffer("y", (2,), "int32", written=True),),
+    body=(
+        *(Store("y", (Const(at),), Const(0)) for at in range(2)),
+        If(_SMALL_YET, (Store("y", (Const(0),), Const(7)),)),
+        If(_SMALL_YET, (Store("y", (Const(1),), Const(1)),)),
+    ),
+)
+
 KNOWN: tuple[Known, ...] = (
     Known(issue=f"{UNSENT}/one_iteration", holds=_leaves_a_loop_of_one_iteration, kinds=("c", "cuda"), example=_ONCE),
     Known(issue=f"{UNSENT}/interval_of_a_cast", holds=_binds_a_cast_out_of_range, kinds=("c", "cuda"), example=_BOUND),
@@ -394,6 +430,9 @@ KNOWN: tuple[Known, ...] = (
             buffers=(Buffer("x", (8,), "int32", most=9), Buffer("y", (8,), "int32", written=True)),
             body=(Copy(source="x", source_at=(0,), target="y", target_at=(0,), extents=(8,)),),
         ),
+    ),
+    Known(
+        issue=f"{_TRACKER}/2538", holds=_tests_again_what_it_changed, before="0.1.12", kinds=("c", "cuda"), example=_AGAIN
     ),
     Known(issue=f"{_TRACKER}/2582", holds=_folds, example=_stores(Unary("-", Const(1, "uint64")), "uint64")),
     Known(

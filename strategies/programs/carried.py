@@ -23,7 +23,10 @@ from mhc.programs.grammar import (
 )
 from mhc.strategies.programs.statements import Statements
 
-_BLOCKS = ("carried", "retested", "overwritten", "apart", "alternating", "carried", "retested")
+_BLOCKS = (
+    *("carried", "retested", "overwritten", "apart", "alternating", "carried", "retested"),
+    *("shifted", "branched", "narrowed", "apart", "shifted", "narrowed"),
+)
 _OTHERWISE = {"<": ">=", ">=": "<", ">": "<=", "<=": ">", "==": "!=", "!=": "=="}
 
 Place = tuple[Expr, ...]
@@ -39,6 +42,9 @@ class Carried(Statements):
         """
         first = self._expressions.integer(1, 8)
         self._marks = first, (first + self._pick(1, 3, 5, 7)) % 10
+        return [one for _ in range(self._pick(1, 1, 1, 1, 2)) for one in self._block(buffer, prefix)]
+
+    def _block(self, buffer: Buffer, prefix: Place) -> list[Statement]:
         match self._pick(*_BLOCKS):
             case "retested":
                 return self._retested(buffer, prefix)
@@ -46,6 +52,12 @@ class Carried(Statements):
                 return self._overwritten(buffer, prefix)
             case "apart":
                 return self._apart(buffer, prefix)
+            case "shifted":
+                return self._shifted(buffer, prefix)
+            case "branched":
+                return self._branched(buffer, prefix)
+            case "narrowed":
+                return self._narrowed(buffer, prefix)
             case "alternating" if "local" in self._features.scopes:
                 return self._alternating(buffer, prefix)
         return self._carried(buffer, prefix)
@@ -162,6 +174,58 @@ class Carried(Statements):
             value = self._made(buffer, Load(name, at(ahead[0])), loop.var)
             found.append(self._around(loop, (Store(name, at(ahead[1]), value),), buffer))
         return found
+
+    def _shifted(self, buffer: Buffer, prefix: Place) -> list[Statement]:
+        """Draw a loop of one store, which loads what an iteration some steps before has set, or an element that one sets."""
+        loop, far = self._empty(self._pick(4, 8, 5, 6, 8, 12)), self._pick(2, 3, 1, 4)
+        fixed, name = self._fixed(buffer, prefix), buffer.name
+        at = self._row(fixed, buffer, loop, far)
+        got, put = self._pick((0, far), (0, far), (far, 0), (None, far), (None, 0))
+        value = self._made(buffer, Load(name, fixed if got is None else at(got)), self._pick(loop.var, None))
+        return [self._around(loop, (Store(name, at(put), value),), buffer)]
+
+    def _branched(self, buffer: Buffer, prefix: Place) -> list[Statement]:
+        """Draw a store, and then a branch that sets that element on one of its sides, or on both."""
+        fixed, name = self._fixed(buffer, prefix), buffer.name
+        loop = self._empty(self._pick(3, 2, 4))
+        at = self._row(self._fixed(buffer, prefix), buffer, loop, 0)
+        first, second = self._pick((0, 1), (1, 0))
+        read = Store(name, at(0), self._made(buffer, Load(name, fixed), loop.var))
+        sides: dict[str, tuple[Statement, ...]] = {
+            "set": (Store(name, fixed, self._number(buffer, second)),),
+            "read": (read,),
+            "read and set": (read, Store(name, fixed, self._number(buffer, second))),
+            "other": (Store(name, self._fixed(buffer, prefix), self._number(buffer, first)),),
+            "nothing": (),
+        }
+        one, two = self._pick(
+            *(("set", other) for other in ("other", "nothing", "read", "set", "other")), ("read and set", "set")
+        )
+        subject, number = self._subject(buffer, Load(name, at(0)), loop)
+        compared = Binary(self._pick("<", ">", ">=", "<=", "==", "!="), subject, number)
+        tested = self._pick(compared, self._expressions.condition(0))
+        then, otherwise = (sides[each] for each in self._pick((one, two), (two, one) if sides[two] else (one, two)))
+        body = Store(name, fixed, self._number(buffer, first)), If(tested, then, otherwise)
+        return [self._around(loop, (*body, *((read,) if self._pick(False, True) else ())), buffer)]
+
+    def _narrowed(self, buffer: Buffer, prefix: Place) -> list[Statement]:
+        """Draw a branch within a side of another one, of which a compiler knows something there: both compare the same."""
+        loop = self._empty(self._pick(4, 3, 6, 8))
+        at = self._row(self._fixed(buffer, prefix), buffer, loop, 1)
+        place, other = self._pick((at(0), at(1)), (at(1), at(0)))
+        subject, number = self._subject(buffer, Load(buffer.name, place), loop)
+        against: Expr = number
+        if subject == Load(buffer.name, place) and buffer.dtype in grammar.INTEGERS:  # few values, which are often equal
+            subject, against = (Binary("%", Load(buffer.name, one), Const(3, buffer.dtype)) for one in (place, other))
+        first = Binary(self._pick("<", ">", "<", ">=", "<=", "=="), subject, against)
+        sides = self._pick((subject, against), (subject, against), (against, subject))
+        second = Binary(self._pick("==", "<=", "==", ">=", "!=", "<"), *sides)
+        one, two = (Store(buffer.name, other, self._number(buffer, which)) for which in self._pick((0, 1), (1, 0)))
+        three = Store(buffer.name, other, self._made(buffer, Load(buffer.name, other), loop.var))
+        inner: tuple[Statement, ...] = (If(second, (one,), (two,) if self._pick(True, False) else ()),)
+        inner = (*inner, three) if self._pick(False, False, True) else inner
+        branch = If(first, (three,), inner) if self._pick(True, True, False) else If(first, inner, (three,))
+        return [self._around(loop, (branch,), buffer)]
 
     def _alternating(self, buffer: Buffer, prefix: Place) -> list[Statement]:
         """Draw a loop in which two local buffers that are alike are used in turn; one is live around the loop's end."""

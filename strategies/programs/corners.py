@@ -10,7 +10,7 @@ from mhc.strategies.programs.indices import Drawn
 
 _WIDE = ("int32", "uint32", "int64")
 _SHAPES = ("scaled", "narrowed", "masked", "ladder", "narrowed")
-_MORE = ("clamped", "widened", "widened", "widened", "floored", "narrowed", "narrowed", "chosen")
+_MORE = ("clamped", "widened", "widened", "widened", "floored", "narrowed", "narrowed", "chosen", "chosen")
 _SUMS = ("factored", "parts")
 
 
@@ -285,12 +285,12 @@ class Corners(Expressions):
 
     def _apart(self) -> Expr | None:
         """Draw a comparison of two integers that are far apart, of a sum that wraps around, or of two dtypes in int64."""
-        dtype = self.pick("int32", "uint32", "int64", "uint64", "uint8")
+        dtype = self.pick("int32", "uint32", "int64", "uint64", "uint8", "uint32")
         a, op = self._read(dtype), self.pick("<", "<=", ">", ">=", "==")
         if isinstance(a.node, Const):
             return None
         _, most = range_of(dtype)
-        if dtype in {"uint32", "uint64"} and self.pick(False, True):
+        if dtype in {"uint32", "uint64"} and self.pick(False, True, True):
             return self._wrapped(a, op, dtype)
         if dtype in grammar.UNSIGNED and self.pick(True, False):
             added = self.pick(5, max(1, most - (a.low + a.high) // 2), most // 2)

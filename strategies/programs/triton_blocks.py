@@ -1,8 +1,9 @@
 """Draws what a Triton program loads and stores at indices: its inputs, indices, masks, and outputs."""
 
 import math
+from collections.abc import Mapping
 from itertools import permutations
-from typing import Any
+from typing import Any, Literal
 
 from msgspec.structs import replace
 
@@ -27,6 +28,7 @@ _LARGE = ((128,), (256,), (32, 8), (4, 64), (128, 2), (8, 4, 8), (512,), (2, 128
 """Most have more elements than there are threads."""
 ATOMIC = ("int32", "uint32", "int64", "uint64")
 """Dtypes of atomic operations."""
+_OPPOSITE: Mapping[str, Literal["max", "min"]] = {"max": "min", "min": "max"}
 _OUTPUTS = ("y", "z", "m", "n", "s", "t")
 
 
@@ -349,7 +351,11 @@ class Blocks(Begun):
                 self._output_before(found, index)
             else:
                 mask = mask if compare is None else None
-                atomic = self.add(Atomic(kind, buffer, self._narrow(index), name, mask, compare=compare))
+                at = self._narrow(index)
+                twice = self.op("add", name, name, keep=False) if lanes == "apart" and kind in _OPPOSITE else None
+                if twice is not None and self.pick(True, False):  # so that what is there is below 0 as well
+                    self.add(Atomic(_OPPOSITE[kind], buffer, at, twice, mask))
+                atomic = self.add(Atomic(kind, buffer, at, name, mask, compare=compare))
                 if not atomic:  # floats that may be rounded
                     self._buffers[-1] = replace(self._buffers[-1], zeroed=False)
                     self._restart()

@@ -29,7 +29,7 @@ class Corners(Chains):
             self._one_number,
             *[self._update] * 3,
         ]
-        corners += [self._random, self._random, self._ceiling, self._two_dtypes, self._sign]
+        corners += [self._random, self._random, self._ceiling, self._pairs, self._sign]
         corners += [self._least, self._least, self._least, self._high]
         corners += [*[self._look_up] * 3, self._narrowed, self._narrowed, *[self._update] * 3]
         return [*super().kinds(), *corners]

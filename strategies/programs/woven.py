@@ -57,11 +57,12 @@ x // c * c + y < d | s(x < y, x, z) < y | x + y * c < c | (x + c) // d < e | x <
 x < y and y < x | x < y and x < y | x < c and not x < d | not (x < y and y < z) | x // c < d and x % c < e
 x < c and x % d < e | x + y * c < d and e < x + y * c | x // c < d and x < e | x % c < d and x % c < e
 x < y and (y < z and z < x) | x < c and (x < d and x < e) | x < y and x < y + c | x < m(y, z) and x < y
+x // c < o | x % c < o | x // c < o | x * c < o | x + c < o | x - y < o | x & c < o | m(x, y) < o | x // c < o and x % c < o
 not not x < y | x - y < y - x | x // y < y // x | x & c < d | x & c < x & d | w >> c >> d < y | x & y < x
 """
 """Shapes of values and conditions: of one, `+` is a sum or a difference, `//` and `%` round down or to 0, `m` is `min` or
 `max`, `s` a choice, `<` any comparison, `and` may be `or`, `&` may be `|` or `^`, `w` is a multiple of `x` that reaches the
-highest bits, and `c`, `d` and `e` are constants, often equal or opposite, or by how much is shifted.
+highest bits, `o` is 0, and `c`, `d` and `e` are constants, often equal or opposite, or by how much is shifted.
 """
 
 
@@ -176,7 +177,7 @@ class Woven(Corners):
         leaves, floor = list(pool.leaves), self.pick(True, True, False)
         names: dict[str, Expr] = {name: self.pick(*leaves) for name in "xyz"}
         names |= dict(zip(self.pick("xyz", "yxz", "zxy"), leaves, strict=False))
-        names |= {name: self._number_of(pool) for name in "cde"}
+        names |= {name: self._number_of(pool) for name in "cde"} | {"o": Const(0, pool.dtype)}
         high = Binary("*", names["x"], Const(1 << bits_of(pool.dtype) - 8, pool.dtype))
         names["w"] = high if bits_of(pool.dtype) > 8 and self._measured(pool, high) is not None else names["x"]
 

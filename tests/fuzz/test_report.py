@@ -57,7 +57,7 @@ def test_outputs_of_integers_were_judged_and_have_no_number(tmp_path: Path) -> N
         store.tell_leg(store.begin_leg(0.0), 2.0, "budget spent")
         lines = markdown(read(tmp_path, store)).splitlines()
     last = {line.split("|")[1].strip(): line.split("|")[-2].strip() for line in lines if line.startswith("| ")}
-    assert last["exact"] == "y0, y1: judged without a bound"
+    assert last["exact"] == "y0, y1: judged by equality"
     assert (last["nothing"], last["mixed"]) == ("nothing judged", "y1 0.5")
 
 

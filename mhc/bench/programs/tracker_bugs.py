@@ -1,6 +1,5 @@
 """Bugs of TileLang's tracker, from its series `[BUG][Fuzzer]`, that the grammar of programs can express."""
 
-import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -122,30 +121,11 @@ def _adds_past_the_largest(program: Program) -> bool:
     return False
 
 
-def _neighbours(program: Program) -> Iterator[tuple[If, If]]:
-    """Yield two branches one after the other."""
-    bodies = [program.body] + [one.body for one in walk(program) if isinstance(one, For)]
-    for body in bodies:
-        for one, other in itertools.pairwise(body):
-            if isinstance(one, If) and isinstance(other, If):
-                yield one, other
-
-
-def _changes_its_condition(program: Program) -> bool:
-    """Return whether two branches have one condition, and the first sets an element that it reads."""
-    return any(
-        one.condition == other.condition
-        and {node.buffer for node in walk(one.condition) if isinstance(node, Load)}
-        & {node.buffer for below in one.then for node in walk(below) if isinstance(node, Store)}
-        for one, other in _neighbours(program)
-    )
-
-
 def _looks_alike(program: Program) -> bool:
     """Return whether two branches in a loop have conditions that differ in the buffer only."""
     return any(
         one.condition != other.condition and _without_names(one.condition) == _without_names(other.condition)
-        for one, other in _neighbours(program)
+        for one, other in known.neighbouring_branches(program)
     )
 
 
@@ -190,13 +170,6 @@ def _from_ledger(number: int) -> dict[str, object]:
 
 _X = Buffer("x", (4,), "int32", most=9)
 _W = Buffer("w", (4,), "int32", least=-9, most=-1)
-_TESTED = Load("y", (Const(0),))
-_MERGED = (
-    Store("y", (Const(0),), Const(0)),
-    Store("y", (Const(1),), Const(0)),
-    If(Binary("==", _TESTED, Const(0)), (Store("y", (Const(0),), Const(7)),)),
-    If(Binary("==", _TESTED, Const(0)), (Store("y", (Const(1),), Const(5)),)),
-)
 _UNSWITCHED = For(
     "serial",
     "i",
@@ -210,10 +183,8 @@ _EXCEEDS = r"exceeds (maximum|minimum) of u?int|cannot make uint|is negative for
 
 REPORTED: tuple[Reported, ...] = (
     Reported(
-        number=2538,
+        **_from_ledger(2538),  # type: ignore[arg-type]
         what="two ifs with one condition are merged, although the first changes what it reads",
-        example=_program(*_MERGED),
-        holds=_changes_its_condition,
         words=rf"if|T\.unroll|{_COMPARED}|{_CAST}|[+-] in an index",
     ),
     Reported(

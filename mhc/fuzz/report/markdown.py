@@ -38,7 +38,7 @@ def markdown(run: Run) -> str:
         lines += ["", "## Faults of the harness", "", *(f"- {_cell(cut(fault.line, 1000))}" for fault in run.faults)]
         lines += ["", "The report in pictures has their cases and tracebacks."]
     if run.unfinished:
-        lines += ["", "Still in hand at the end:", "", *(f"- {_cell(one)}" for one in run.unfinished)]
+        lines += ["", "Under way at the end, and not judged:", "", *(f"- {_cell(one)}" for one in run.unfinished)]
     lines += ["", f"In pictures: {run.folder / 'report.html'}"]
     if run.precision:
         lines += ["", *(f"Judged as declared: {_cell(name)}: {cut(words, 1000)}." for name, words in run.precision.items())]

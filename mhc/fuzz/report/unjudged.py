@@ -58,7 +58,7 @@ def without_numbers(counts: Mapping[str, float], measured: Collection[str]) -> s
         words.partition(": ")[2] for words, n in counts.items() if n and words.startswith((f"{JUDGED}: ", f"{SAMPLED}: "))
     }
     others = sorted(judged - set(measured))
-    return f"{', '.join(others)}: judged without a bound" if others else ""
+    return f"{', '.join(others)}: judged by equality" if others else ""
 
 
 def summary(found: Sequence[Unjudged]) -> str:
