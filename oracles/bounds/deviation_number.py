@@ -26,7 +26,6 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from mhc.oracles.bounds import derived_scalars
 from mhc.oracles.bounds.error_number import ErrorNumber, _is_power_of_two
 from mhc.oracles.bounds.rounding import ELEMENTARY, PARTIAL, half_subnormal, indicator, scalar, unit_roundoff
 
@@ -97,13 +96,11 @@ class DeviationNumber(ErrorNumber):
     __rmul__ = __mul__
 
     def __truediv__(self, other: float) -> "DeviationNumber":
-        derived = derived_scalars.error_of(other, self.dtype) if derived_scalars.errors else 0.0
-        if _is_power_of_two(other) and not derived:
+        if _is_power_of_two(other):
             return self * (1 / other)
         value = self.value / other
         own = 2 * unit_roundoff(self.dtype) * value.abs() + _underflow(value, self.dtype)
-        divisor = [(value.abs() / abs(other), self._coerce(other))] if derived else []
-        return self._elementwise(value, own, (1 / abs(other), self), *divisor)
+        return self._elementwise(value, own, (1 / abs(other), self))
 
     def _product(self, other: ErrorNumber) -> "DeviationNumber":
         b = self._coerce(other)

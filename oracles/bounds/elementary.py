@@ -556,9 +556,10 @@ def interpolates(one: Scaled, other: Scaled) -> bool:
 def _interpolated(total: ErrorNumber, one: Scaled, other: Scaled) -> ErrorNumber:
     """Return t a + (1 - t) b, which may be computed as b + t (a - b), with roundings at the magnitude of t (a - b)."""
     (a, t), (b, rest) = one, other
-    apart = magnitude(a.value - b.value) + a.error + b.error
+    apart = (a.value - b.value).abs() + a.error + b.error
     moved = 3 * unit_roundoff(total.dtype) * max(abs(t), abs(rest)) * apart
-    return total.lost(nan_to_inf(torch.where(apart > ceiling(total.dtype), torch.inf, moved)))
+    moved = torch.where(apart > ceiling(total.dtype), torch.inf, moved)  # inf - inf, as soon as one of both is infinite
+    return total.lost(torch.where(a.value.isnan() | b.value.isnan(), 0.0, nan_to_inf(moved)))
 
 
 def _in_any_order(total: ErrorNumber, state: recurrence.State | None) -> ErrorNumber:

@@ -20,6 +20,7 @@ divides by that of the run before. The larger tolerance of the two holds.
 
 import itertools
 import math
+import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache
@@ -28,6 +29,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
+from mhc.oracles.bounds import derived_scalars
 from mhc.oracles.bounds.deviation_number import deviation_of_sum
 from mhc.oracles.bounds.error_number import ErrorNumber
 from mhc.oracles.bounds.reading import Reading
@@ -68,6 +70,8 @@ class SampledNumber(ErrorNumber):
     """Whether each of the elements that meet a sum, as many as are in it, meets one that is rounded by itself."""
     rounded_by: ClassVar[Tensor | None] = None
     """In a sum of two in a run in which equal elements move alike, the numbers whose digits decide how it is rounded."""
+    run: ClassVar[int | None] = None
+    """The number of a perturbed run."""
     terms = 0
     """Of a sum, or of its quotient by a number, how many elements were added up; else 0."""
     still: tuple[Tensor, Tensor] | None = None
@@ -75,12 +79,24 @@ class SampledNumber(ErrorNumber):
 
     __slots__ = ()
 
+    def _coerce(self, other: Any) -> ErrorNumber:
+        return super()._coerce(self._scalar(other) if derived_scalars.errors else other)
+
+    def _scalar(self, other: Any) -> Any:
+        """Return a scalar that was computed from others, moved by its error: by the same wherever a run meets it."""
+        error = derived_scalars.error_of(other, self.dtype)
+        if not error or self.run is None:
+            return other
+        (digits,) = struct.unpack("q", struct.pack("d", abs(other)))
+        return other + math.copysign(error, other) * _mixed(digits ^ self.run) / 2**63
+
     def sum(self, dim: int) -> "ErrorNumber":
         total = super().sum(dim)
         total.terms = self.shape[dim]  # type: ignore[attr-defined]
         return total
 
     def __truediv__(self, other: float) -> "ErrorNumber":
+        other = self._scalar(other)
         quotient: Any = super().__truediv__(other)
         quotient.terms = self.terms
         if self.terms and self.still and quotient.still:
@@ -401,6 +417,7 @@ def _runs(reader: Reader, kind: type[SampledNumber], divisors: Divisors | None =
     for at in range(RUNS + 1):
         base = kind if at < RUNS else UnmovedNumber
         own = {"operations": itertools.count(at << 32), "alike": at % 2 == 0, "divisors": divisors}
+        own["run"] = at if at < RUNS else None
         divisors.start()
         yield reader(type("Run", (base,), {"__slots__": (), **own}))
 

@@ -93,8 +93,8 @@ FORWARD = (
         name="c_half_the_lanes",
         bug="half-reduced sum: the tree ends one level early",
         source="vLLM #56342",
-        old="for half in T.unroll(5):",
-        new="for half in T.unroll(4):",
+        old="for level in T.unroll(5):",
+        new="for level in T.unroll(4):",
     ),
     _kernel(
         name="c_nan_stays",

@@ -20,7 +20,7 @@ from mhc.oracles.bounds.deviation_number import DeviationNumber
 from mhc.oracles.bounds.error_number import ErrorNumber
 from mhc.oracles.bounds.reading import Reading, RepeatedReader, read
 from mhc.oracles.bounds.rounding import unit_roundoff
-from mhc.oracles.bounds.sampled_number import Divisors, SampledNumber
+from mhc.oracles.bounds.sampled_number import Divisors, SampledNumber, sampled_deviations
 from mhc.oracles.bounds.underflow_number import UnderflowNumber
 from mhc.reference import reference, widen
 from tests.support.far_device import DEVICE, Watch
@@ -516,3 +516,53 @@ def test_booleans_that_rounding_decides_may_be_written_where_indices_say() -> No
     assert (found.value.tolist(), found.unsure.tolist()) == ([True, True, False], [True, False, False])
     (found,) = read(lambda x: kept(x, (x * 1.7 > 1.7).int().argsort()), [x], {}).outputs
     assert found.unsure.all()
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, b, on: x * -(1 - b),
+        lambda x, b, on: 0.0 * x - (1 - b),
+        lambda x, b, on: x * abs(b - 1),
+        lambda x, b, on: x * (on * (1 - b)),
+        lambda x, b, on: x * ((1 - b) * on),
+        lambda x, b, on: torch.full_like(x, 1 - b),
+        lambda x, b, on: x * torch.full((8,), 1 - b),
+        lambda x, b, on: torch.where(x > 0, 1 - b, x + 1),
+        lambda x, b, on: x / (1 - b),
+    ],
+)
+def test_an_error_follows_a_scalar_into_what_is_made_of_it(function: Callable[..., Tensor]) -> None:
+    x = torch.linspace(0.5, 1.5, 8)
+    (found,) = read(lambda x, *, b, on: function(x, b, on), [x], {"b": 0.99, "on": True}).outputs
+    held = float(1 - (1 - torch.tensor(0.99)))  # of which 1 - held is what a kernel has
+    assert 0.1 < ratio(function(x, held, True).float(), found) <= 1.01
+
+
+def test_a_scalar_without_bounds_and_a_plain_constant_have_no_error_of_scalars() -> None:
+    x = torch.ones(3)
+    for function, scalars in (
+        (lambda x, *, b: x + 0.0 * (1 / b), {"b": math.inf}),
+        (lambda x, *, b: x * (b**-1 * 0 + 1.0), {"b": 1e-46}),
+        (lambda x, *, b: (1.0 - x) * (b * 10), {"b": 0.1}),
+    ):
+        (found,) = read(function, [x], scalars).outputs
+        assert float(found.error.max()) <= 2**-23
+
+
+def test_a_weighted_mean_with_an_infinity_is_open() -> None:
+    infinite, one, nan = math.inf, 1.0, math.nan
+    m, g = torch.tensor([infinite, one, one, nan]), torch.tensor([one, infinite, one, one])
+    new, _ = read(averaged, [m, g], {"beta": 0.9, "steps": 1}).outputs
+    assert new.error.isinf().tolist() == [True, True, False, False]
+
+
+def test_the_error_of_a_scalar_is_one_and_the_same_for_all_elements_of_a_sum() -> None:
+    """So it adds up, also where deviations are sampled."""
+    x, beta = torch.linspace(0.5, 1.5, 4096).reshape(4, 1024), 0.9999
+    reader = RepeatedReader(lambda x, *, beta: (x * (1 - beta)).sum(-1), [x], {"beta": beta})
+    composed = reader(ErrorNumber)
+    deviation, _ = sampled_deviations(reader, composed, truncates=False)
+    off = (x.double() * float(1 - torch.tensor(beta))).sum(-1) - composed.outputs[0].value
+    assert deviation is not None
+    assert bool((off.abs() < 4 * deviation).all())

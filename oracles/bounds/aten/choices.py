@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mhc.oracles.bounds import elementary, most
+from mhc.oracles.bounds import derived_scalars, elementary, most
 from mhc.oracles.bounds.aten.order import extreme
 from mhc.oracles.bounds.aten.registry import alike, aten, narrowed, promoted, promoted_dtype, rule, scalar
 from mhc.oracles.bounds.aten.sums import reduced
@@ -79,6 +79,8 @@ def _chosen(condition: Any, a: Any, b: Any) -> ErrorNumber:
     numbers = [one for one in (a, b) if isinstance(one, ErrorNumber)]
     kind = type(numbers[0]) if numbers else ErrorNumber
     marker = kind.exact(torch.zeros((), dtype=torch.float64), promoted_dtype((a, b)))
+    if derived_scalars.errors:
+        a, b = (marker._coerce(one) if derived_scalars.error_of(one, marker.dtype) else one for one in (a, b))
     (_, *operands), _ = alike(marker, a, b)
     first, second = (
         one if isinstance(one, ErrorNumber) else marker._coerce(one)  # a constant that the dtype does not hold is rounded

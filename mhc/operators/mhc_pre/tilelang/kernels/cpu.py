@@ -33,9 +33,9 @@ def block_sum(lanes, size, term):
     for line in T.serial(T.ceildiv(size, LANES)):
         for c in T.serial(T.min(LANES, size - line * LANES)):
             lanes[c] += term(line * LANES + c)
-    for half in T.unroll(5):  # 16, 8, 4, 2, 1
-        for c in T.serial(LANES // 2 >> half):
-            lanes[c] += lanes[c + (LANES // 2 >> half)]
+    for level in T.unroll(5):  # 16, 8, 4, 2, 1
+        for c in T.serial(LANES // 2 >> level):
+            lanes[c] += lanes[c + (LANES // 2 >> level)]
 
 
 def forward(*, dtype, max_n):
