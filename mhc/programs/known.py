@@ -226,17 +226,9 @@ def _interval(node: Expr, ranges: Mapping[str, range]) -> tuple[int, int] | None
 
 def _assumes_what_changes(program: Program) -> bool:
     """Return whether an assumption is about a buffer or a scalar that the program sets."""
-    assumed = {
-        below.name if isinstance(below, Var) else below.buffer
-        for one in walk(program)
-        if isinstance(one, Assume)
-        for below in walk(one)
-        if isinstance(below, (Var, Load))
-    }
+    assumed = {name for one in walk(program) if isinstance(one, Assume) for name in _names_read(one)}
     lets = {one.name for one in program.buffers if one.scope == "let"}
-    nodes = list(walk(program))
-    stored = {one.buffer for one in nodes if isinstance(one, Store)} | {one.name for one in nodes if isinstance(one, Assign)}
-    return bool(assumed & (stored - lets))
+    return bool(assumed & (_names_set(program.body) - lets))
 
 
 def _leaves_a_loop_of_one_iteration(program: Program) -> bool:
