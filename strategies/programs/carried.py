@@ -45,6 +45,7 @@ class Carried(Statements):
         return [one for _ in range(self._pick(1, 1, 1, 1, 2)) for one in self._block(buffer, prefix)]
 
     def _block(self, buffer: Buffer, prefix: Place) -> list[Statement]:
+        """Draw a block of them, of one kind."""
         match self._pick(*_BLOCKS):
             case "retested":
                 return self._retested(buffer, prefix)
@@ -198,13 +199,13 @@ class Carried(Statements):
             "other": (Store(name, self._fixed(buffer, prefix), self._number(buffer, first)),),
             "nothing": (),
         }
-        one, two = self._pick(
-            *(("set", other) for other in ("other", "nothing", "read", "set", "other")), ("read and set", "set")
-        )
+        pairs = *(("set", each) for each in ("other", "nothing", "read", "set", "other")), ("read and set", "set")
+        one, two = (sides[each] for each in self._pick(*pairs))
         subject, number = self._subject(buffer, Load(name, at(0)), loop)
         compared = Binary(self._pick("<", ">", ">=", "<=", "==", "!="), subject, number)
         tested = self._pick(compared, self._expressions.condition(0))
-        then, otherwise = (sides[each] for each in self._pick((one, two), (two, one) if sides[two] else (one, two)))
+        turned = self._pick(False, True) and bool(two)
+        then, otherwise = (two, one) if turned else (one, two)
         body = Store(name, fixed, self._number(buffer, first)), If(tested, then, otherwise)
         return [self._around(loop, (*body, *((read,) if self._pick(False, True) else ())), buffer)]
 

@@ -429,11 +429,11 @@ class Expressions(Indices):
         a = self._operand(before, depth - 1)
         if before == dtype:
             return a
-        if before in grammar.FLOATS and dtype in grammar.INTEGERS and not a.fraction:  # else nothing is rounded
-            a = self._part(a, before)
-        if before in grammar.FLOATS and dtype in grammar.INTEGERS and a.fraction and self.pick(False, False, True):
-            a = self._across(a, 0, before) if a.low >= 0 and dtype in grammar.SIGNED else a
-            a = Drawn(Unary(self.pick(*grammar.ROUNDING), a.node), a.low, a.high)
+        if before in grammar.FLOATS and dtype in grammar.INTEGERS:
+            a = a if a.fraction else self._part(a, before)  # else nothing is rounded
+            if a.fraction and self.pick(False, False, True):
+                a = self._across(a, 0, before) if a.low >= 0 and dtype in grammar.SIGNED else a
+                a = Drawn(Unary(self.pick(*grammar.ROUNDING), a.node), a.low, a.high)
         if dtype in grammar.FLOATS or before in grammar.FLOATS:
             fraction = a.fraction if dtype in grammar.FLOATS else 0
             fits = self._fits(a.low, a.high, dtype) == (a.low, a.high) and fraction <= MOST_FRACTION.get(dtype, 0)

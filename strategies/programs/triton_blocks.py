@@ -352,9 +352,10 @@ class Blocks(Begun):
             else:
                 mask = mask if compare is None else None
                 at = self._narrow(index)
-                twice = self.op("add", name, name, keep=False) if lanes == "apart" and kind in _OPPOSITE else None
-                if twice is not None and self.pick(True, False):  # so that what is there is below 0 as well
-                    self.add(Atomic(_OPPOSITE[kind], buffer, at, twice, mask))
+                if lanes == "apart" and kind in _OPPOSITE and self.pick(True, False):
+                    twice = self.op("add", name, name, keep=False)
+                    if twice is not None:  # so that what is there is below 0 as well
+                        self.add(Atomic(_OPPOSITE[kind], buffer, at, twice, mask))
                 atomic = self.add(Atomic(kind, buffer, at, name, mask, compare=compare))
                 if not atomic:  # floats that may be rounded
                     self._buffers[-1] = replace(self._buffers[-1], zeroed=False)
