@@ -24,10 +24,9 @@ errors: dict[float, float] | None = None
 
 @contextmanager
 def kept(found: dict[float, float]) -> Iterator[None]:
-    """Keep the errors of derived scalars in `found` within the block, or where a block around it keeps them."""
+    """Keep the errors of derived scalars in `found` within the block."""
     global errors  # noqa: PLW0603
-    before = errors
-    errors = found if before is None else before
+    before, errors = errors, found
     try:
         yield
     finally:

@@ -209,7 +209,7 @@ class ErrorNumber:
             return other
         value, error, size, errorless, powers = _constant(float(other), self.dtype)
         if derived_scalars.errors and (derived := derived_scalars.error_of(other, self.dtype)):
-            error, errorless, powers = error + derived, False, False
+            error, errorless = error + derived, False  # it is no power of two, of which none is kept
         quantum = quantum_of(value) if self.quantum and errorless else 0.0
         number = type(self)(value, error, self.dtype, quantum, finite=math.isfinite(other), errorless=errorless)
         number._size, number.whole = size, errorless and float(other).is_integer()
@@ -276,7 +276,7 @@ class ErrorNumber:
     def __mul__(self, other: Any) -> "ErrorNumber":
         factor = self._coerce(other)
         scales = [one for one in (self, factor) if one.powers]
-        units = 0.0 if any(one.errorless for one in scales) or (_is_power_of_two(other) and factor.errorless) else 1.0
+        units = 0.0 if any(one.errorless for one in scales) or _is_power_of_two(other) else 1.0
         quantum = product_quantum(self.quantum, factor.quantum)
         value, finite = self.value * factor.value, self.finite and factor.finite
         propagated = product_error(torch.mul, self, factor) if finite else nonfinite_product_error(value, self, factor)
@@ -324,13 +324,14 @@ class ErrorNumber:
         self.errorless = not bool((self.error != 0).any())
 
     def __truediv__(self, other: float) -> "ErrorNumber":
-        derived = derived_scalars.error_of(other, self.dtype) if derived_scalars.errors else 0.0
-        if _is_power_of_two(other) and not derived:
+        if _is_power_of_two(other):
             return self * (1 / other)
         value, propagated = self.value / other, self.error / abs(other)
+        if derived_scalars.errors and (derived := derived_scalars.error_of(other, self.dtype)):
+            propagated = propagated + (magnitude(value) + propagated) * (derived / abs(other))
         result = self._rounded(
             value,
-            propagated + (magnitude(value) + propagated) * (derived / abs(other)) if derived else propagated,
+            propagated,
             self.dtype,
             units=of_quotient(self.dtype),
             reassociated=self.reassociated,

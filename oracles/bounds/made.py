@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from mhc.dispatch_mode import DispatchMode
-from mhc.oracles.bounds import derived_scalars, tape
-from mhc.oracles.bounds.aten.registry import of_integers
+from mhc.oracles.bounds import tape
+from mhc.oracles.bounds.aten.registry import of_integers, of_scalars
 from mhc.oracles.bounds.carried import Carried, UnreadableReference, unreadable
 from mhc.oracles.bounds.error_number import ErrorNumber
 
@@ -43,15 +43,7 @@ class Made(DispatchMode):  # type: ignore[no-untyped-call]
         if not tensors:
             empty = func.overloadpacket in {aten.empty, aten.empty_strided}
             value = torch.zeros_like(result, dtype=torch.float64) if empty else result.double()
-            off = 0.0
-            if derived_scalars.errors:
-                off = max((derived_scalars.error_of(one, result.dtype) for one in args), default=0.0)
-
-            def made(number: type[ErrorNumber]) -> Carried:
-                exact: ErrorNumber = number.exact(value, result.dtype)
-                return Carried(exact.lost(torch.full_like(value, off)) if off else exact)
-
-            return tape.made(made, self.number)
+            return tape.made(lambda number: Carried(of_scalars(number.exact(value, result.dtype), args)), self.number)
         pointwise = torch.Tag.pointwise in func.tags or func.overloadpacket is aten._to_copy
         if not pointwise or any(one.is_floating_point() or isinstance(one, Carried) for one in tensors):
             return result

@@ -42,10 +42,15 @@ class Mask:
 
     @classmethod
     def of_integers(cls, value: Tensor, error: Tensor) -> "Mask | Tensor":
-        """Return integers that may be off by so much, by anything where they may leave their dtype; plain ones if by 0."""
+        """Return integers that may be off by so much, by anything where they may leave their dtype; plain ones if by 0.
+
+        Booleans may be the other one where there is an error.
+        """
         error = error.expand(value.shape)
         if not bool((error > 0).any()):
             return value
+        if value.dtype == torch.bool:
+            return cls(value, error > 0)
         info, held = torch.iinfo(value.dtype), value.double()
         least, most = max(info.min, -EXACT), min(info.max, EXACT)
         fits = (held - error >= least) & (held + error <= most)

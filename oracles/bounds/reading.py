@@ -89,7 +89,7 @@ def read(
 
         return tape.made(make, number)
 
-    with tape.recorded(record), derived_scalars.kept({}):
+    with tape.recorded(record), derived_scalars.kept({} if record is None else record.scalars):
         with number.forward(), torch.set_grad_enabled(bool(upstream)), sdpa_kernel(SDPBackend.MATH):
             given = [carried(one, requires_grad=bool(upstream) and at not in constant) for at, one in enumerate(arguments)]
             with beside(arguments), Made(number), Composed():
@@ -132,14 +132,9 @@ class RepeatedReader:
         self._read: Callable[..., Reading] = partial(read, function, *given, declared=declared, **named)
         self._factors = declared.matmul
         self._recorded: tape.Tape | None = None
-        self._scalars: dict[float, float] = {}
 
     def __call__(self, number: type[ErrorNumber], *, with_quantum: bool = False) -> Reading:
         """Return the numbers of a class."""
-        with derived_scalars.kept(self._scalars):
-            return self._numbers(number, with_quantum=with_quantum)
-
-    def _numbers(self, number: type[ErrorNumber], *, with_quantum: bool) -> Reading:
         if with_quantum:  # what is read so is never repeated
             return self._read(number=number, with_quantum=True)
         if self._recorded is None:
@@ -148,5 +143,6 @@ class RepeatedReader:
         if not self._recorded.repeatable:
             return self._read(number=number)
         masks = Mask.made
-        outputs, gradients = self._recorded.repeat(with_factors(number, self._factors))
+        with derived_scalars.kept(self._recorded.scalars):
+            outputs, gradients = self._recorded.repeat(with_factors(number, self._factors))
         return _reading(outputs, gradients, masks)

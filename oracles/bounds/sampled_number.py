@@ -416,8 +416,8 @@ def _runs(reader: Reader, kind: type[SampledNumber], divisors: Divisors | None =
     divisors = divisors or Divisors()
     for at in range(RUNS + 1):
         base = kind if at < RUNS else UnmovedNumber
-        own = {"operations": itertools.count(at << 32), "alike": at % 2 == 0, "divisors": divisors}
-        own["run"] = at if at < RUNS else None
+        operations, run = itertools.count(at << 32), at if at < RUNS else None
+        own = {"operations": operations, "alike": at % 2 == 0, "divisors": divisors, "run": run}
         divisors.start()
         yield reader(type("Run", (base,), {"__slots__": (), **own}))
 

@@ -40,11 +40,13 @@ class Tape:
     Attributes:
         whole: all of it was recorded; else it must be read again from the function.
         forward: how many operations are the forward's.
+        scalars: the errors of numbers that the function computed from scalars.
     """
 
     def __init__(self) -> None:
         self.whole = True
         self.forward = 0
+        self.scalars: dict[float, float] = {}
         self._steps: list[_Step] = []
         self._plain: list[tuple[Tensor, int]] = []
         self._count = 0

@@ -234,7 +234,7 @@ WAIVERS: Mapping[str, Mapping[str, str]] = {
         ),
     },
     "oracles/bounds/aten/arithmetic.py": {
-        "off = torch.where(a.error [->-]{+>=+} 0, torch.maximum(*apart), 0.0)": "without an error both ends are the same number",
+        "error += nan_to_inf(torch.where(a.error [->-]{+>=+} 0, torch.maximum(*apart), 0.0))": "without an error both ends are the same number",
         "found = type(a)(value, torch.zeros_like(value), a.dtype, finite=a.finite, errorless=[-True-]{+False+})": _FLAG,
     },
     "oracles/bounds/aten/choices.py": {

@@ -9,7 +9,18 @@ from torch import Tensor
 
 from mhc.oracles.bounds import elementary
 from mhc.oracles.bounds.aten.choices import logical
-from mhc.oracles.bounds.aten.registry import aten, elementwise, exactly, narrowed, promoted, rule, scalar, wide, widened
+from mhc.oracles.bounds.aten.registry import (
+    aten,
+    elementwise,
+    exactly,
+    integers,
+    narrowed,
+    promoted,
+    rule,
+    scalar,
+    wide,
+    widened,
+)
 from mhc.oracles.bounds.error_number import ErrorNumber
 from mhc.oracles.bounds.mask import Mask
 from mhc.oracles.bounds.rounding import ELEMENTARY, nan_to_inf
@@ -27,15 +38,9 @@ def _of_integers(func: Any, a: Any, b: Any, error: Callable[..., Tensor], **name
     return Mask.of_integers(value, nan_to_inf(error(*found)))
 
 
-def _integers(a: Any, b: Any) -> bool:
-    """Return whether both are integers or booleans."""
-    floating = (ErrorNumber, float)
-    return not any(isinstance(one, floating) or (isinstance(one, Tensor) and one.is_floating_point()) for one in (a, b))
-
-
 @rule(aten.add)
 def _add(func: Any, a: Any, b: Any, *, alpha: float = 1) -> Any:
-    if (isinstance(a, Mask) or isinstance(b, Mask)) and _integers(a, b):
+    if (isinstance(a, Mask) or isinstance(b, Mask)) and integers(a, b):
         return _of_integers(func, a, b, lambda _, of_a, __, of_b: of_a + abs(alpha) * of_b, alpha=alpha)
     if alpha == 1 and (filled := _filled(a, b)) is not None:
         return filled
@@ -79,7 +84,7 @@ def _but_zeros(total: ErrorNumber, a: Any, b: Any) -> ErrorNumber:
 
 @rule(aten.sub)
 def _sub(func: Any, a: Any, b: Any, *, alpha: float = 1) -> Any:
-    if (isinstance(a, Mask) or isinstance(b, Mask)) and _integers(a, b):
+    if (isinstance(a, Mask) or isinstance(b, Mask)) and integers(a, b):
         return _of_integers(aten.sub, a, b, lambda _, of_a, __, of_b: of_a + abs(alpha) * of_b, alpha=alpha)
     (a, b), dtype = promoted(a, b)
     return narrowed(elementary.plus(a, -(b if alpha == 1 else b * alpha)), dtype)
@@ -94,7 +99,7 @@ def _rsub(func: Any, a: Any, b: Any, alpha: float = 1) -> Any:
 def _mul(func: Any, a: Any, b: Any) -> Any:
     if all(one.dtype == torch.bool for one in (a, b) if not isinstance(one, (int, float))):  # as isfinite does it
         return logical(aten.logical_and, a, b)
-    if (isinstance(a, Mask) or isinstance(b, Mask)) and _integers(a, b):
+    if (isinstance(a, Mask) or isinstance(b, Mask)) and integers(a, b):
         return _of_integers(func, a, b, lambda one, of_a, two, of_b: one * of_b + of_a * two + of_a * of_b)
     (a, b), dtype = promoted(a, b)
     return narrowed(elementary.times(a, b), dtype)
@@ -262,17 +267,12 @@ def _truncated(a: ErrorNumber, dtype: torch.dtype) -> Any:
     An unsure integer is one of those that its error reaches, and any one where it reaches beyond the dtype. What NaN,
     infinity and numbers beyond the dtype become as integers is undefined in C, and differs from device to device.
     """
-    value = a.value.to(dtype)
-    undefined = ~_held(a.value, dtype)
-    if a.errorless or not bool((a.error > 0).any()):
-        return Mask(value, undefined, dtype) if bool(undefined.any()) else value
-    step = torch.sign if dtype == torch.bool else torch.trunc
-    apart = [(step(end) - step(a.value)).abs() for end in (a.value - a.error, a.value + a.error)]
-    off = torch.where(a.error > 0, torch.maximum(*apart), 0.0)
-    if dtype == torch.bool:
-        unsure = undefined | (off != 0)
-        return Mask(value, unsure, dtype) if bool(unsure.any()) else value
-    return Mask.of_integers(value, torch.where(undefined, torch.inf, nan_to_inf(off)))
+    value, error = a.value.to(dtype), torch.where(_held(a.value, dtype), 0.0, torch.inf).double()
+    if not a.errorless and bool((a.error > 0).any()):
+        step = torch.sign if dtype == torch.bool else torch.trunc
+        apart = [(step(end) - step(a.value)).abs() for end in (a.value - a.error, a.value + a.error)]
+        error += nan_to_inf(torch.where(a.error > 0, torch.maximum(*apart), 0.0))
+    return Mask.of_integers(value, error)
 
 
 def _held(value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

@@ -5,9 +5,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mhc.oracles.bounds import derived_scalars, elementary, most
+from mhc.oracles.bounds import elementary, most
 from mhc.oracles.bounds.aten.order import extreme
-from mhc.oracles.bounds.aten.registry import alike, aten, narrowed, promoted, promoted_dtype, rule, scalar
+from mhc.oracles.bounds.aten.registry import alike, aten, integers, narrowed, promoted, promoted_dtype, rule, scalar
 from mhc.oracles.bounds.aten.sums import reduced
 from mhc.oracles.bounds.error_number import ErrorNumber
 from mhc.oracles.bounds.mask import Mask
@@ -69,18 +69,13 @@ def _any(func: Any, a: Any, *rest: Any, **named: Any) -> Any:
 
 @rule(aten.where)
 def _where(func: Any, condition: Any, a: Any, b: Any) -> ErrorNumber | Mask:
-    floating = (
-        one.dtype.is_floating_point if isinstance(one, (ErrorNumber, Tensor)) else isinstance(one, float) for one in (a, b)
-    )
-    return _chosen(condition, a, b) if any(floating) else _chosen_integers(condition, a, b)
+    return _chosen_integers(condition, a, b) if integers(a, b) else _chosen(condition, a, b)
 
 
 def _chosen(condition: Any, a: Any, b: Any) -> ErrorNumber:
     numbers = [one for one in (a, b) if isinstance(one, ErrorNumber)]
     kind = type(numbers[0]) if numbers else ErrorNumber
     marker = kind.exact(torch.zeros((), dtype=torch.float64), promoted_dtype((a, b)))
-    if derived_scalars.errors:
-        a, b = (marker._coerce(one) if derived_scalars.error_of(one, marker.dtype) else one for one in (a, b))
     (_, *operands), _ = alike(marker, a, b)
     first, second = (
         one if isinstance(one, ErrorNumber) else marker._coerce(one)  # a constant that the dtype does not hold is rounded

@@ -6,9 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mhc.oracles.bounds import derived_scalars
 from mhc.oracles.bounds.aten.order import certain
-from mhc.oracles.bounds.aten.registry import alike, aten, narrowed, rule, wide
+from mhc.oracles.bounds.aten.registry import alike, aten, integers, narrowed, of_scalars, rule, wide
 from mhc.oracles.bounds.elementary import NoRule
 from mhc.oracles.bounds.error_number import ErrorNumber
 from mhc.oracles.bounds.mask import Mask
@@ -66,7 +65,7 @@ def _view(func: Any, a: Any, size: Any) -> Any:
 
 
 def _join(func: Any, parts: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
-    if all(isinstance(one, Mask) or not one.dtype.is_floating_point for one in parts):
+    if integers(*parts):
         return _put_together(lambda tensors: func(tensors, *args, **kwargs), parts)
     operands, _ = alike(*parts)
     return type(operands[0]).joined(operands, lambda tensors: func(tensors, *args, **kwargs))
@@ -91,7 +90,7 @@ def _scatter(func: Any, a: Any, dim: int, index: Any, source: Any) -> Any:
         axis, rank = dim % len(a.shape), len(a.shape)
         fits = all(rows.shape[one] == a.shape[one] for one in range(rank) if one != axis)
         rows = rows.expand(a.shape) if fits else rows.any()
-    if not any(isinstance(one, (ErrorNumber, float)) or _floating(one) for one in (a, source)):
+    if integers(a, source):
         plain = source if isinstance(source, (Mask, Tensor)) else torch.full_like(at, source, dtype=a.dtype)
         found = _put_together(lambda parts: func.overloadpacket(parts[0], dim, at, parts[1]), [a, plain])
         return found if rows is None else Mask(found.value, found.unsure | rows, found.dtype)
@@ -101,10 +100,6 @@ def _scatter(func: Any, a: Any, dim: int, index: Any, source: Any) -> Any:
     error = func(a.error, dim, at, source.error if number else 0.0)
     whole = type(a)(value, error, a.dtype)
     return whole if rows is None else certain(whole, rows)
-
-
-def _floating(one: Any) -> bool:
-    return isinstance(one, Tensor) and one.is_floating_point()
 
 
 @rule(aten.slice_scatter, aten.select_scatter, aten.diagonal_scatter)
@@ -146,7 +141,7 @@ def _created(func: Any, a: Any, *args: Any, dtype: torch.dtype | None = None, **
     if not dtype.is_floating_point:
         return func(a.value, *args, dtype=dtype, **kept)
     value = func(a.value, *args, dtype=torch.float64, **kept)
-    return _of_scalars(type(a).exact(value.zero_() if func.overloadpacket in _EMPTY else value, dtype), *args)
+    return of_scalars(type(a).exact(value.zero_() if func.overloadpacket in _EMPTY else value, dtype), args)
 
 
 @rule(aten.copy)
@@ -159,12 +154,4 @@ def _copy(func: Any, a: Any, source: Any, non_blocking: bool = False) -> ErrorNu
 
 @rule(aten.fill, aten.zero)
 def _fill(func: Any, a: ErrorNumber, value: float = 0.0) -> ErrorNumber:
-    return _of_scalars(type(a).exact(torch.full_like(a.value, value), a.dtype), value)
-
-
-def _of_scalars(made: ErrorNumber, *scalars: Any) -> ErrorNumber:
-    """Return a number that is made of scalars, which may be off for what they were computed from."""
-    if not derived_scalars.errors:
-        return made
-    off = max((derived_scalars.error_of(one, made.dtype) for one in scalars), default=0.0)
-    return made.lost(torch.full_like(made.value, off)) if off else made
+    return of_scalars(type(a).exact(torch.full_like(a.value, value), a.dtype), (value,))

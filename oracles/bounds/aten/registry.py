@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch._decomp import core_aten_decompositions, get_decompositions
 
-from mhc.oracles.bounds import most
+from mhc.oracles.bounds import derived_scalars, most
 from mhc.oracles.bounds.elementary import NoRule
 from mhc.oracles.bounds.error_number import ErrorNumber
 from mhc.oracles.bounds.mask import Mask
@@ -139,6 +139,12 @@ def scalar(value: Any) -> Any:
     return value.item() if isinstance(value, Tensor) and value.dim() == 0 else value
 
 
+def integers(*operands: Any) -> bool:
+    """Return whether all operands are integers or booleans."""
+    floating = (ErrorNumber, float)
+    return not any(isinstance(one, floating) or (isinstance(one, Tensor) and one.is_floating_point()) for one in operands)
+
+
 def promoted_dtype(operands: Sequence[Any]) -> torch.dtype:
     """Return the dtype that PyTorch promotes to: that of tensors with dimensions, where there are any."""
     tensors = [one for one in operands if isinstance(one, (ErrorNumber, Tensor)) and one.dtype.is_floating_point]
@@ -192,6 +198,14 @@ def held(tensor: Tensor | Mask, kind: type[ErrorNumber], dtype: torch.dtype) -> 
 
 
 _ROUNDED_ONCE = {aten.add, aten.sub, aten.rsub, aten.mul, aten.div, aten._to_copy}
+
+
+def of_scalars(made: ErrorNumber, scalars: Sequence[Any]) -> ErrorNumber:
+    """Return a number that is made of scalars, each of which may be off for what it was computed from."""
+    if not derived_scalars.errors:
+        return made
+    off = max((derived_scalars.error_of(one, made.dtype) for one in scalars), default=0.0)
+    return made.lost(torch.full_like(made.value, off)) if off else made
 
 
 def of_integers(
