@@ -2,6 +2,8 @@
 
 import itertools
 import math
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -566,3 +568,18 @@ def test_the_error_of_a_scalar_is_one_and_the_same_for_all_elements_of_a_sum() -
     off = (x.double() * float(1 - torch.tensor(beta))).sum(-1) - composed.outputs[0].value
     assert deviation is not None
     assert bool((off.abs() < 4 * deviation).all())
+
+
+def test_pytorchs_decompositions_do_not_import_torchdynamo() -> None:
+    code = """if True:
+        import sys
+        import torch
+        from torch.nn import functional
+        from mhc.oracles.bounds.reading import read
+
+        for function in (functional.gelu, functional.softplus, functional.huber_loss):
+            arguments = [torch.rand(4, requires_grad=True) for _ in range(1 + (function is functional.huber_loss))]
+            read(function, arguments, {}, [torch.ones_like(function(*arguments))])
+        assert "torch._dynamo" not in sys.modules
+    """
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,7 +1,9 @@
 """The table of rules, how a rule is registered, and the dtypes in which it computes."""
 
+import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
+from types import FunctionType
 from typing import Any, TypeVar
 
 import torch
@@ -72,10 +74,25 @@ def _masked_scatter_backward(gradient: Tensor, mask: Tensor, sizes: Any) -> Tens
     return torch.nn.functional.pad(found, (0, math.prod(sizes) - found.numel())).view(sizes)
 
 
-DECOMPOSED: dict[Any, Callable[..., Any]] = {
+def _untraced(decomposition: Callable[..., Any]) -> Callable[..., Any]:
+    """Return PyTorch's decomposition without the layer that keeps TorchDynamo from tracing it.
+
+    That layer imports TorchDynamo at its first call, which takes a process a second. The layers around it are left out too:
+    they take `out` and Python numbers in place of tensors, and no operation here has those.
+    """
+    layer: Any = decomposition
+    while isinstance(layer, FunctionType) and layer.__code__.co_filename != torch._compile.__file__:
+        layer = getattr(layer, "__wrapped__", None)
+    return inspect.getclosurevars(layer).nonlocals["fn"] if isinstance(layer, FunctionType) else decomposition
+
+
+_OF_PYTORCH = {
     **core_aten_decompositions(),
     **get_decompositions([aten.gelu, aten.hardtanh, aten.native_group_norm, aten.leaky_relu, aten.elu]),
     **get_decompositions([aten.linalg_vector_norm, aten._native_batch_norm_legit]),
+}
+DECOMPOSED: dict[Any, Callable[..., Any]] = {
+    **{operation: _untraced(decomposition) for operation, decomposition in _OF_PYTORCH.items()},
     aten._trilinear.default: _trilinear,
     aten.masked_scatter_backward.default: _masked_scatter_backward,
     aten.dist.default: lambda a, b, p=2: torch.linalg.vector_norm((a - b).reshape(-1), p),
