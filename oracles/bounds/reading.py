@@ -1,6 +1,6 @@
 """Reads a plain PyTorch function on error-carrying numbers: its outputs, and its gradients by autograd."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar, cast
@@ -11,7 +11,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from mhc.declaration import beside
 from mhc.declared import AS_REFERENCE, Declared
-from mhc.oracles.bounds import derived_scalars, place, resampled, tape  # noqa: F401  # importing resampled registers its compositions
+from mhc.oracles.bounds import derived_scalars, place, resampled, tape, together  # noqa: F401  # importing resampled registers its compositions
 from mhc.oracles.bounds.carried import Carried
 from mhc.oracles.bounds.composed import Composed
 from mhc.oracles.bounds.error_number import ErrorNumber
@@ -20,7 +20,7 @@ from mhc.oracles.bounds.mask import Mask
 from mhc.oracles.bounds.rounding import ceiling
 
 Number = TypeVar("Number", bound=ErrorNumber)
-_COMPUTED_WITH = {torch.float32, torch.float64}
+COMPUTED_WITH = {torch.float32, torch.float64}
 """Dtypes of inputs that are computed with as they are; others are converted first."""
 
 
@@ -83,7 +83,7 @@ def read(
 
         def make(number: type[ErrorNumber]) -> Carried:
             held = number.exact(tensor.detach().double(), tensor.dtype, with_quantum=with_quantum)
-            if tensor.dtype in _COMPUTED_WITH and bool((held.value.abs() > ceiling(tensor.dtype)).any()):
+            if tensor.dtype in COMPUTED_WITH and bool((held.value.abs() > ceiling(tensor.dtype)).any()):
                 held = held.to(tensor.dtype)  # nothing is promised of what is so near to an overflow
             return Carried(held, requires_grad)
 
@@ -146,3 +146,31 @@ class RepeatedReader:
         with derived_scalars.kept(self._recorded.scalars):
             outputs, gradients = self._recorded.repeat(with_factors(number, self._factors))
         return _reading(outputs, gradients, masks)
+
+    def together(self, number: type[ErrorNumber], runs: range) -> Reading | None:
+        """Return the numbers of several runs, with those as the first dimension; None where they cannot be together."""
+        recorded = self._recorded
+        if recorded is None or not recorded.repeatable or recorded.scalars or recorded.largest > together.LARGEST:
+            return None
+        kinds: list[Any] = []
+
+        def run() -> list[Tensor]:
+            outputs, gradients = recorded.repeat(with_factors(number, self._factors))
+            reading = _reading(outputs, gradients, 0)
+            kinds[:] = reading.outputs, reading.gradients
+            return [part for one in (*reading.outputs, *reading.gradients) for part in _parts(one)]
+
+        found = together.run(run, runs, recorded.device)
+        if found is None:
+            return None
+        stacked = iter(found)
+        outputs, gradients = (tuple(_with_parts(one, stacked) for one in each) for each in kinds)
+        return Reading(outputs, gradients, decided=False)
+
+
+def _parts(one: Any) -> list[Tensor]:
+    return [one.value, one.error] if isinstance(one, ErrorNumber) else []
+
+
+def _with_parts(one: Any, parts: Iterator[Tensor]) -> Any:
+    return type(one)(next(parts), next(parts), one.dtype) if isinstance(one, ErrorNumber) else one

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from mhc.oracles.bounds import together
 from mhc.oracles.bounds.rounding import LAMBDA
 
 _CERTAIN = LAMBDA**2
@@ -69,6 +70,7 @@ def repeated(terms: Tensor, dim: int) -> Tensor | None:
     return times.clamp(min=1).reshape(*terms.shape[:-1], 1).movedim(-1, dim)
 
 
+@together.run_by_run
 def _repeats(terms: Tensor, dim: int) -> Tensor | None:
     found = [one for one in (longest(terms, dim), repeated(terms, dim)) if one is not None]
     return torch.stack(found).amax(0) if found else None

@@ -29,10 +29,10 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from mhc.oracles.bounds import derived_scalars
+from mhc.oracles.bounds import derived_scalars, together
 from mhc.oracles.bounds.deviation_number import deviation_of_sum
 from mhc.oracles.bounds.error_number import ErrorNumber
-from mhc.oracles.bounds.reading import Reading
+from mhc.oracles.bounds.reading import COMPUTED_WITH, Reading, RepeatedReader
 from mhc.oracles.bounds.rounding import ELEMENTARY, LAMBDA, all_finite, half_subnormal, nan_to_inf, unit_roundoff
 
 Reader = Callable[[type[ErrorNumber]], Reading]
@@ -190,11 +190,14 @@ class SampledNumber(ErrorNumber):
         value, own = number.value, number.error
         moved = value
         if scale:
-            decides = value if cls.rounded_by is None else cls.rounded_by
+            decides, number_of_run = value, together.number()
+            if cls.rounded_by is not None:
+                alike = cls.rounded_by
+                decides = alike if number_of_run is None else torch.where(number_of_run & 1 == 0, alike, value)
             share = _uniform(decides, next(cls.operations), alike=cls.alike)
             moved = torch.addcmul(value, torch.copysign(own, value), share, value=scale)
         if number.finite or (all_finite(value) and all_finite(own)):
-            one = cls(moved, torch.zeros_like(value), number.dtype, finite=True, errorless=number.dtype == torch.float32)
+            one = cls(moved, torch.zeros_like(value), number.dtype, finite=True, errorless=number.dtype in COMPUTED_WITH)
         else:
             moves = own.isfinite() & value.isfinite()
             error = torch.where(own.isfinite(), 0.0, torch.inf).double()
@@ -230,6 +233,14 @@ class Divisors:
         """Begin a run."""
         self._divisions = self._multiplications = self._softmaxes = 0
 
+    def seen(self) -> tuple[Any, ...]:
+        """Return what the runs up to now had."""
+        return dict(self._sums), dict(self._logsumexps), self.apart
+
+    def forget(self, before: tuple[Any, ...]) -> None:
+        """Forget what runs had since `seen` returned this."""
+        self._sums, self._logsumexps, self.apart = before
+
     def divide(self) -> tuple[Any, ...]:
         """Return the place of the next division in a run."""
         self._divisions += 1
@@ -243,18 +254,16 @@ class Divisors:
     def difference(self, logsumexp: Tensor) -> Tensor:
         """Keep the logsumexp of a run's next softmax, and return how far that of the run before is above it, if finite."""
         self._softmaxes += 1
-        before = self._logsumexps.get(self._softmaxes, logsumexp)
-        self._logsumexps[self._softmaxes] = logsumexp
-        return (before - logsumexp).nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
+        own = together.runs_of(logsumexp)
+        before = torch.cat([self._logsumexps.get(self._softmaxes, own[0]).unsqueeze(0), own[:-1]])
+        self._logsumexps[self._softmaxes] = own[-1]
+        return together.of_runs((before - own).nan_to_num(nan=0.0, posinf=0.0, neginf=0.0))
 
     def add(self, place: tuple[Any, ...], value: Tensor) -> None:
-        """Add the number that a run has at a place."""
-        seen = self._sums.get(place)
-        if seen is None:
-            self._sums[place] = value, value.square(), 1
-        else:
-            total, squares, runs = seen
-            self._sums[place] = total + value, squares + value.square(), runs + 1
+        """Add the number that a run has at a place, or each of some together."""
+        each = together.runs_of(value)
+        total, squares, runs = self._sums.get(place, (0.0, 0.0, 0))
+        self._sums[place] = total + each.sum(0), squares + each.square().sum(0), runs + len(each)
 
     def may_vanish(self, place: tuple[Any, ...], value: Tensor) -> Tensor:
         """Return where the number may be 0: it is at most `SIGMAS` standard deviations, around its own value.
@@ -324,13 +333,24 @@ def _rounded_by(a: Tensor, b: Tensor) -> Tensor | None:
 def _uniform(value: Tensor, operation: int, *, alike: bool) -> Tensor:
     """Return numbers in [-1, 1) that are a hash of the operation and of the digits of each value, without sign and exponent.
 
-    alike: equal digits have equal numbers, wherever they are.
+    alike: equal digits have equal numbers, wherever they are; of runs together, in every other one.
     """
     digits = (value.view(torch.int64) & (1 << 52) - 1).bitwise_right_shift_(_DIGITS)
-    if not alike:
-        digits += _places(value.shape, value.device)
-    digits.bitwise_xor_(_mixed(operation)).mul_(_FACTOR).bitwise_right_shift_(64 - _TABLE)
-    return _table(value.device).take(digits)
+    run = together.number()
+    if run is None:
+        if not alike:
+            digits += _places(value.shape, value.device)
+        digits.bitwise_xor_(_mixed(operation))
+    else:
+        places = _places(value.shape, value.device)
+        digits = digits + (places * (run & 1) if alike else places) ^ _mixed_by_run(operation, value.device)[run]
+    return _table(value.device)[digits.mul_(_FACTOR).bitwise_right_shift_(64 - _TABLE)]
+
+
+@lru_cache(maxsize=1 << 14)
+def _mixed_by_run(operation: int, device: torch.device) -> Tensor:
+    """Return the hashes of an operation in all perturbed runs."""
+    return torch.tensor([_mixed(at << 32 | operation) for at in range(RUNS)], device=device)
 
 
 def _mixed(number: int) -> int:
@@ -366,7 +386,7 @@ def sampled(reader: Reader, composed: Reading) -> tuple[Reading, frozenset[int]]
         return composed, frozenset()
     squares: list[Any] = [None] * len(numbers)
     divisors = Divisors()
-    for at, run in enumerate(_runs(reader, SampledNumber, divisors)):
+    for at, run in enumerate(_runs(reader, SampledNumber, divisors, first=True)):
         _add(squares, numbers, run)
         if at == 0 and not any(
             _far(one, square) for one, square in zip(numbers, squares, strict=True) if square is not None
@@ -411,15 +431,34 @@ def _tolerance(one: ErrorNumber, square: Tensor) -> Tensor:
     return nan_to_inf(SIGMAS * _variance(one, square / RUNS).sqrt() + _stored(one))
 
 
-def _runs(reader: Reader, kind: type[SampledNumber], divisors: Divisors | None = None) -> Iterator[Reading]:
-    """Yield perturbed runs of a function, in every other one of which equal elements move alike, and one unmoved run."""
+def _runs(
+    reader: Reader, kind: type[SampledNumber], divisors: Divisors | None = None, *, first: bool = False
+) -> Iterator[Reading]:
+    """Yield perturbed runs of a function, in every other one of which equal elements move alike, and one unmoved run.
+
+    They are together where they can be, but for the first one if that is asked for alone. The first dimension of what is
+    yielded is the runs' then.
+    """
     divisors = divisors or Divisors()
-    for at in range(RUNS + 1):
+
+    def run(at: int) -> type[SampledNumber]:
         base = kind if at < RUNS else UnmovedNumber
-        operations, run = itertools.count(at << 32), at if at < RUNS else None
-        own = {"operations": operations, "alike": at % 2 == 0, "divisors": divisors, "run": run}
+        operations, number = itertools.count(at << 32), at if at < RUNS else None
+        own = {"operations": operations, "alike": at % 2 == 0, "divisors": divisors, "run": number}
         divisors.start()
-        yield reader(type("Run", (base,), {"__slots__": (), **own}))
+        return type("Run", (base,), {"__slots__": (), **own})
+
+    begun = int(first)
+    yield from (reader(run(at)) for at in range(begun))
+    if isinstance(reader, RepeatedReader):
+        before = divisors.seen()
+        rest = reader.together(run(0), range(begun, RUNS))
+        if rest is None:
+            divisors.forget(before)
+        else:
+            yield rest
+            begun = RUNS
+    yield from (reader(run(at)) for at in range(begun, RUNS + 1))
 
 
 def _squares(reader: Reader, kind: type[SampledNumber], numbers: Sequence[Any]) -> list[Any]:
@@ -431,10 +470,11 @@ def _squares(reader: Reader, kind: type[SampledNumber], numbers: Sequence[Any]) 
 
 
 def _add(squares: list[Any], numbers: Sequence[Any], run: Reading) -> None:
-    """Add the squared distances of a run from `numbers`, infinite where nothing is promised."""
+    """Add the squared distances of a run, or of some together, from `numbers`, infinite where nothing is promised."""
     for place, (one, moved) in enumerate(zip(numbers, [*run.outputs, *run.gradients], strict=True)):
         if isinstance(one, ErrorNumber) and isinstance(moved, ErrorNumber):
             square = nan_to_inf((moved.value - one.value).square() + moved.error)
+            square = square.sum(0) if square.dim() > one.value.dim() else square
             squares[place] = square if squares[place] is None else squares[place] + square
 
 

@@ -41,12 +41,15 @@ class Tape:
         whole: all of it was recorded; else it must be read again from the function.
         forward: how many operations are the forward's.
         scalars: the errors of numbers that the function computed from scalars.
+        largest: elements of the largest result. device: where results are.
     """
 
     def __init__(self) -> None:
         self.whole = True
         self.forward = 0
         self.scalars: dict[float, float] = {}
+        self.largest = 0
+        self.device = torch.device("cpu")
         self._steps: list[_Step] = []
         self._plain: list[tuple[Tensor, int]] = []
         self._count = 0
@@ -144,6 +147,8 @@ class Tape:
         if made.slot is None or made.slot[0] is not self:
             made.slot = self, Slot(self._count)
             self._count += 1
+            self.largest = max(self.largest, made.numel())
+            self.device = made.device
         return made.slot[1]
 
 

@@ -29,6 +29,7 @@ from mhc.oracles.bounds import (
     rounding,
     sampled_number,
     tape,
+    together,
     underflow_number,
 )
 from mhc.oracles.bounds.aten import arithmetic, choices, complexes, moves, order, registry, solves, sums, windows
@@ -59,6 +60,7 @@ PLAIN = (
     resampled,
     rounding,
     tape,
+    together,
 )
 NUMBERS = (deviation_number, error_number, sampled_number, underflow_number)
 RULES = (arithmetic, choices, complexes, moves, order, registry, solves, sums, windows)

@@ -15,9 +15,10 @@ from mhc.fuzz.check.check import check
 from mhc.fuzz.check.level import Level
 from mhc.fuzz.cli.replay_table import replay_table
 from mhc.oracles.bounds import elementary, sampled_number
+from mhc.oracles.bounds import together as runs_together
 from mhc.oracles.bounds.deviation_number import deviation_of_sum
 from mhc.oracles.bounds.error_number import ErrorNumber
-from mhc.oracles.bounds.reading import Reading, read
+from mhc.oracles.bounds.reading import Reading, RepeatedReader, read
 from mhc.oracles.bounds.sampled_number import SampledNumber, sampled, sampled_deviations
 from mhc.oracles.judge import outcomes
 from mhc.oracles.verdict import Status
@@ -50,6 +51,31 @@ def test_an_iteration_whose_composed_bound_is_infinite_has_a_sampled_one() -> No
             assert float((number.error / number.value.abs().clamp(min=1e-3)).median()) < 3000 * 2**-24
         for wrong in (partial(sinkhorn, iterations=6), lambda x: sinkhorn(x.mT).mT):
             assert ratio(results(wrong, [x], upstream)[0], found.outputs[0]) > 1
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_runs_that_cannot_be_together_are_made_one_by_one(together: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = torch.Generator().manual_seed(3)
+    x, upstream = normal(generator, 6, 4, 4), normal(generator, 6, 4, 4)
+
+    def tolerance() -> list[Tensor]:
+        reader = RepeatedReader(sinkhorn, [x], {}, [upstream])
+        found, changed = sampled(reader, reader(ErrorNumber))
+        assert changed == {0, 1}
+        return [number.error for number in numbers(found)]
+
+    found = tolerance()
+    run, made = runs_together.run, []
+
+    def refused(*given: Any) -> Any:
+        made.append(run(*given))
+        return made[-1] if together else None
+
+    monkeypatch.setattr(runs_together, "run", refused)
+    for one, other in zip(found, tolerance(), strict=True):
+        assert torch.allclose(one, other, rtol=1e-9)
+    assert made
+    assert made[0] is not None
 
 
 def two_passes(x: Tensor) -> Tensor:

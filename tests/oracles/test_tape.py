@@ -12,6 +12,8 @@ from mhc.oracles.bounds.error_number import ErrorNumber
 from mhc.oracles.bounds.reading import Reading, RepeatedReader, read
 from mhc.oracles.bounds.sampled_number import Divisors, SampledNumber, UnmovedNumber
 from tests.oracles.test_aten_rules import CASES, EXAMPLES, parts
+from tests.oracles.test_reading import upstream_of
+from tests.support.references import REFERENCES
 
 X = torch.linspace(-2.0, 3.0, 24).reshape(4, 6)
 NO_GRADIENT = {"angle", "copy"}
@@ -52,15 +54,61 @@ def compare(function: Callable[..., Any], arguments: Sequence[Any], upstream: Se
     return repeated
 
 
-@pytest.mark.parametrize(("name", "at"), CASES)
-def test_an_operation_is_repeated_as_it_was_read(name: str, at: int) -> None:
+def example(name: str, at: int) -> tuple[Callable[..., Any], list[Tensor], Sequence[Any]]:
+    """An operation with operands, and gradients of its results where it has gradients."""
     function, draws = EXAMPLES[name][at]
     generator = torch.Generator().manual_seed(5)
     values = [draw(generator).float() for draw in draws]
     results = parts(function(*(one.clone().requires_grad_() for one in values)))
     upstream = [torch.full_like(one, 0.7) if one.requires_grad and not one.is_complex() else None for one in results]
     backward = name not in NO_GRADIENT and any(one is not None for one in upstream)
-    compare(function, values, upstream if backward else ())
+    return function, values, upstream if backward else ()
+
+
+@pytest.mark.parametrize(("name", "at"), CASES)
+def test_an_operation_is_repeated_as_it_was_read(name: str, at: int) -> None:
+    compare(*example(name, at))
+
+
+def compare_together(function: Callable[..., Any], arguments: Sequence[Any], upstream: Sequence[Any]) -> None:
+    """Compare runs together with the same runs one by one."""
+    reader = RepeatedReader(function, arguments, {}, upstream)
+    if reader(ErrorNumber).decided or not reader._recorded.repeatable:  # type: ignore[union-attr]
+        return
+
+    def kind(at: int, divisors: Divisors) -> type[SampledNumber]:
+        divisors.start()
+        own = {"operations": itertools.count(at << 32), "alike": at % 2 == 0, "divisors": divisors, "in_parts": True}
+        return type("Run", (SampledNumber,), {"__slots__": (), **own})
+
+    alone, batch = Divisors(), Divisors()
+    one_by_one = [reader(kind(at, alone)) for at in range(3)]
+    found = reader.together(kind(0, batch), range(3))
+    assert found is not None
+    pairs = zip([*found.outputs, *found.gradients], *([*run.outputs, *run.gradients] for run in one_by_one), strict=True)
+    for together, *runs in pairs:
+        for stacked, each in zip(held(together), zip(*map(held, runs), strict=True), strict=True):
+            assert torch.allclose(stacked, torch.stack(each), rtol=1e-11, atol=1e-12, equal_nan=True)
+    assert alone.apart == batch.apart
+    for place, (total, squares, number) in alone._sums.items():
+        theirs = batch._sums[place]
+        assert number == theirs[2]
+        assert torch.allclose(total, theirs[0], rtol=1e-9, equal_nan=True)
+        assert torch.allclose(squares, theirs[1], rtol=1e-9, equal_nan=True)
+
+
+@pytest.mark.parametrize(("name", "at"), CASES)
+def test_an_operation_does_the_same_in_runs_together(name: str, at: int) -> None:
+    function, values, upstream = example(name, at)
+    if all(one.numel() for one in values):
+        compare_together(function, values, upstream)
+
+
+@pytest.mark.parametrize("name", REFERENCES)
+def test_a_function_does_the_same_in_runs_together(name: str) -> None:
+    function, draw = REFERENCES[name].function, REFERENCES[name].arguments
+    arguments = draw(torch.Generator().manual_seed(3), torch.float32)
+    compare_together(function, arguments, [upstream_of(function, arguments, torch.Generator().manual_seed(4))])
 
 
 def test_views_and_writes_are_repeated() -> None:

@@ -194,7 +194,7 @@ WAIVERS: Mapping[str, Mapping[str, str]] = {
             (f'units = rest.get("units", [-1.0-]{{+{other}+}})' for other in ("(1.0 + 1)", "(1.0 * 10)", "0")),
             "it is asked only whether they are few",
         ),
-        "one = cls(moved, torch.zeros_like(value), number.dtype, finite=True[-, errorless=number.dtype == torch.float32-])": _SPEED,
+        "one = cls(moved, torch.zeros_like(value), number.dtype, finite=True[-, errorless=number.dtype in COMPUTED_WITH-])": _SPEED,
         "return (one.value != 0) & (one.value.abs() [-<-]{+<=+} _SMALLEST)": "at the limit itself, which is far from where squares are 0, either is right",
         "if number.finite [-or-]{+and+} (all_finite(value) and all_finite(own)):": _SPEED,
     },
