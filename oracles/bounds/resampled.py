@@ -287,7 +287,8 @@ def _grid_sample(
     """Sample images [N, C, H, W] at places [N, OH, OW, 2] by bilinear weights.
 
     Which four pixels surround a place is taken from its exact value, and one more on either side, whose weights are 0 but
-    for the error of the place. So a place near an integer has a value and a gradient of x like any other.
+    for the error of the place. So a place near an integer has a value and a gradient of x like any other. At an integer the
+    gradient of the place is that towards larger ones, and where a place is moved to the border it is 0, as in PyTorch.
     """
     if mode != "bilinear" or padding_mode == "reflection" or x.dim() != 4:
         return NotImplemented
@@ -297,13 +298,16 @@ def _grid_sample(
     for at, size in ((1, x.shape[2]), (0, x.shape[3])):
         place = grid[..., at].to(held)
         place = (place + 1) / 2 * (size - 1) if align_corners else ((place + 1) * size - 1) / 2
-        place = place.clamp(0, size - 1) if padding_mode == "border" else place
+        if padding_mode == "border":
+            place = torch.where(place <= 0, 0.0, torch.where(place >= size - 1, size - 1.0, place))
         with no_dispatch():
             value = place.number.value if isinstance(place, Carried) else place.detach().double()
             near = value.floor().nan_to_num(-9.0).clamp(-9, size + 9).long().unsqueeze(-1)
             near = near + torch.arange(-1, 3, device=near.device)
             inside = (near >= 0) & (near < size)
-        weight = torch.where(inside, _hat(place.unsqueeze(-1) - near), 0.0)
+        distance = place.unsqueeze(-1) - near
+        hat = torch.where(distance >= 0, 1 - distance, 1 + distance)
+        weight = torch.where(inside & (distance >= -1) & (distance < 1), hat, 0.0)
         axes.append((near.clamp(0, size - 1), weight, _may_count(weight)))
     (rows, down, by), (columns, along, bx) = axes  # [N, OH, OW, 4] each
     batch = torch.arange(x.shape[0], device=x.device).reshape(-1, 1, 1, 1, 1)

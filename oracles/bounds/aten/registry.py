@@ -163,9 +163,11 @@ def integers(*operands: Any) -> bool:
 
 
 def promoted_dtype(operands: Sequence[Any]) -> torch.dtype:
-    """Return the dtype that PyTorch promotes to: that of tensors with dimensions, where there are any."""
+    """Return the dtype that PyTorch promotes to: that of tensors with dimensions, where there are any; of numbers the default."""
     tensors = [one for one in operands if isinstance(one, (ErrorNumber, Tensor)) and one.dtype.is_floating_point]
     ranked = [one for one in tensors if len(one.shape) > 0] or tensors
+    if not ranked:
+        return torch.get_default_dtype()
     dtype: torch.dtype = ranked[0].dtype
     for one in ranked[1:]:
         dtype = torch.promote_types(dtype, one.dtype)
