@@ -255,8 +255,14 @@ def test_a_value_that_depends_on_memory_that_holds_no_input_is_told_to() -> None
     for other in (replace(beside, subject="dx"), replace(beside, symptom="overrun"), FINE):
         start, _ = stubs(lambda case, depth, said=other: said if depth is Level.MEMORY else WRONG)  # type: ignore[misc]
         assert minimise(found(WRONG), "cpu", start=start).message == WRONG.message
-    start, _ = stubs(lambda case, depth: beside if depth is Level.MEMORY else DEAD)
+    start, _ = stubs(lambda case, depth: beside if depth is Level.MEMORY else FINE if depth is Level.REFERENCE else DEAD)
     assert minimise(found(DEAD), "cpu", start=start).message == DEAD.message
+
+
+def test_a_process_that_the_reference_ends_is_not_blamed_on_the_implementation() -> None:
+    start, _ = stubs(lambda case, depth: DEAD)
+    blamed = f"\nthe reference does the same without a call of the implementation, and is to blame: {DEAD.message}"
+    assert minimise(found(DEAD), "cpu", start=start).message == DEAD.message + blamed
 
 
 def test_what_is_known_of_one_that_is_not_reproduced() -> None:
@@ -274,8 +280,8 @@ def test_hangs_are_given_a_few_times_what_healthy_cases_take() -> None:
     case, reduction, started = minimal(HUNG, lambda case, depth: HUNG if case.sizes["S"] == 17 else FINE)
     assert case.sizes["S"] == 17
     assert reduction.stable
-    assert set(started[1:-3]) == {2.0}
-    assert {started[0], *started[-3:]} == {10.0}
+    assert set(started[1:-4]) == {2.0}, "the last ones confirm it, and show the reference alone"
+    assert {started[0], *started[-4:]} == {10.0}
 
 
 def test_time_and_checks_run_out_with_the_best_so_far() -> None:

@@ -104,6 +104,7 @@ FUNCTIONS: dict[str, tuple[Function, tuple[Tensor, ...]]] = {
     "topk": (kept_best, (drawn(5, 9),)),
     "straight through": (lambda x: x + (torch.round(x * 7) / 7 - x).detach(), (drawn(5, 9),)),
     "norm": (lambda x: functional.normalize(x, dim=-1), (drawn(5, 9),)),
+    "entropy": (lambda x: torch.special.entr(torch.softmax(x, -1)).sum(-1), (drawn(5, 9),)),
     "group norm": (lambda x, w: functional.group_norm(x, 2, w, w), (drawn(3, 4, 5), drawn(4))),
     "batch norm": (lambda x: functional.batch_norm(x, None, None, None, None, True), (drawn(5, 9),)),
     "given statistics": (lambda x: functional.batch_norm(x, torch.arange(9.0), torch.arange(1.0, 10.0)), (drawn(5, 9),)),
@@ -554,3 +555,20 @@ def test_what_is_held_in_8_bits_has_a_bound_up_to_the_largest_element() -> None:
     assert bool((found.error <= 0.07 * numbers).all())
     (beyond,) = read(lambda x: x.to(torch.float8_e4m3fn).float(), [torch.tensor([460.0, 470.0])], {}).outputs
     assert beyond.error.isinf().tolist() == [False, True]
+
+
+@pytest.mark.parametrize("padding", ["zeros", "border"])
+def test_the_gradient_of_a_sampled_place_at_a_kink_is_pytorchs(padding: str) -> None:
+    """Of exact places, from -1 to past the last pixel: at an integer that towards larger ones, at the border none."""
+    image = torch.tensor([1.0, 10.0, 100.0, 1000.0, 7.0]).reshape(1, 1, 1, 5)  # 5: (place + 1) / 2 * 4 has no rounding
+    places = torch.tensor([-1.0, -0.5, 0.0, 1.0, 2.5, 3.0, 4.0, 5.0]) / 2 - 1
+    grid = torch.stack([places, torch.zeros(8)], -1).reshape(1, 1, 8, 2).requires_grad_()
+
+    def sampled(grid: Tensor) -> Tensor:
+        return functional.grid_sample(image, grid, padding_mode=padding, align_corners=True)
+
+    upstream = torch.ones(1, 1, 1, 8)
+    (wanted,) = torch.autograd.grad(sampled(grid), grid, upstream)
+    (found,) = read(sampled, [grid.detach()], {}, [upstream]).gradients
+    assert found is not None
+    assert found.value.tolist() == wanted.tolist()

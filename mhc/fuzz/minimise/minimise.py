@@ -18,7 +18,7 @@ from mhc.fuzz.minimise.sandbox import LEAST_LIMIT, Sandbox, Start, least_limit, 
 from mhc.fuzz.minimise.search import search
 from mhc.fuzz.worker.limits import Limits
 from mhc.fuzz.worker.protocol import Fault, Minimise, Minimised
-from mhc.oracles import bound, memory, nonfinite, sequence
+from mhc.oracles import bound, liveness, memory, nonfinite, sequence
 from mhc.oracles.verdict import Status, Verdict
 from mhc.programs.drawn_program import DrawnProgram
 from mhc.programs.minimise import search as search_programs
@@ -87,7 +87,8 @@ def minimise(
     if not _reproduced(confirmed) and small.case != found.case:
         confirmed = confirm(found, start, probe.depth or Level.FULL, runs=probe.runs, least=least)
     if _reproduced(confirmed):
-        confirmed = replace(confirmed, message=confirmed.message + _from_memory(confirmed, start, least))
+        why = _from_memory(confirmed, start, least) + _from_reference(confirmed, start, least)
+        confirmed = replace(confirmed, message=confirmed.message + why)
     else:
         confirmed = after_others(confirmed, start, least, fresh=fresh)
         if confirmed.fingerprint != found.fingerprint:
@@ -151,6 +152,19 @@ def _from_memory(found: Finding, start: Start, least: float) -> str:
     cause = replace(seen, oracle=memory.NAME, symptom=memory.UNINITIALISED)
     verdict = next((one for one in _alone(found, start, least, Level.MEMORY) if cause.fits(one)), None)
     return "" if verdict is None else f"\ndepends on memory that holds no input: {verdict.message} ({memory.NAME})"
+
+
+def _from_reference(found: Finding, start: Start, least: float) -> str:
+    """Return, for a process that ends or hangs, that the reference alone does that too; empty where it does not."""
+    if found.fingerprint.oracle != liveness.NAME or isinstance(found.case, DrawnProgram):
+        return ""
+    sandbox = Sandbox(start, limit=_limit(found, least), least=least)
+    try:
+        verdicts = sandbox.verdicts(found.case, Level.REFERENCE)
+    finally:
+        sandbox.stop()
+    alone = [one.message for one in verdicts if one.status is Status.FAIL] + [str(fault) for fault in sandbox.faults]
+    return f"\nthe reference does the same without a call of the implementation, and is to blame: {alone[0]}" if alone else ""
 
 
 def _alone(found: Finding, start: Start, least: float, depth: Level) -> list[Verdict]:
