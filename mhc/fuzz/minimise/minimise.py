@@ -164,7 +164,9 @@ def _from_reference(found: Finding, start: Start, least: float) -> str:
     finally:
         sandbox.stop()
     alone = [one.message for one in verdicts if one.status is Status.FAIL] + [str(fault) for fault in sandbox.faults]
-    return f"\nthe reference does the same without a call of the implementation, and is to blame: {alone[0]}" if alone else ""
+    return (
+        f"\nthe reference does the same without a call of the implementation, and is to blame: {alone[0]}" if alone else ""
+    )
 
 
 def _alone(found: Finding, start: Start, least: float, depth: Level) -> list[Verdict]:

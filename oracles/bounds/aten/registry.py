@@ -163,7 +163,7 @@ def integers(*operands: Any) -> bool:
 
 
 def promoted_dtype(operands: Sequence[Any]) -> torch.dtype:
-    """Return the dtype that PyTorch promotes to: that of tensors with dimensions, where there are any; of numbers the default."""
+    """Return the dtype that PyTorch promotes to: that of tensors with dimensions, where there are any."""
     tensors = [one for one in operands if isinstance(one, (ErrorNumber, Tensor)) and one.dtype.is_floating_point]
     ranked = [one for one in tensors if len(one.shape) > 0] or tensors
     if not ranked:
