@@ -68,7 +68,9 @@ def _with_inputs(verdict: Verdict, inputs: Inputs) -> Verdict:
     own = f"{verdict.message}; on inputs of the gate's own, of few digits"
     tensors = {name: one for name, one in inputs.tensors.items() if one is not None}
     if sum(one.numel() for one in tensors.values()) <= _FEW:
-        values = ", ".join(f"{name} = {[float(f'{x:.9g}') for x in one.flatten().tolist()]}" for name, one in tensors.items())
+        values = ", ".join(
+            f"{name} = {[float(f'{x:.9g}') for x in one.flatten().tolist()]}" for name, one in tensors.items()
+        )
         own = f"{own}: {values}"
     return replace(verdict, message=own)
 

@@ -82,6 +82,8 @@ class ErrorNumber:
         whole: each implementation holds integers, as floor returns them, or what is not finite; False: unknown.
         powers: each finite element without an error is 0, a power of two, or minus one; False: unknown.
         scaled: a number and a Python number whose product this is.
+        terms: of a sum of what are no products, how many were added up; tracked where a quantum is.
+        product: it is a product of two numbers.
         most: what an implementation holds at most, -infinity included and NaN excluded; infinity and None: unknown.
     """
 
@@ -109,6 +111,8 @@ class ErrorNumber:
     whole = False
     powers = False
     scaled: "tuple[ErrorNumber, float] | None" = None
+    terms = 0
+    product = False
     most: Tensor | None = None
     _size: Tensor | None = None
 
@@ -293,6 +297,9 @@ class ErrorNumber:
             product.powers = len(scales) == 2
         product = after_cancellation(product, self, factor)
         product.scaled = (self, float(other)) if isinstance(other, (int, float)) else None
+        product.product = isinstance(other, ErrorNumber)
+        if self.quantum and isinstance(other, (int, float)) and math.isclose(abs(other * self.terms), 1.0):
+            product = product._not_exact()
         product.reassociated = reassociation.of_product(self.value, factor.value, finite=finite)
         product.distributed = reassociation.distributed(
             self.distributed, factor.distributed, self.value, factor.value, finite=finite
@@ -338,7 +345,11 @@ class ErrorNumber:
             finite=self.finite,
         )
         result.cancelled = self.cancelled
-        return result
+        return result._not_exact() if self.quantum and abs(other) == self.terms else result
+
+    def _not_exact(self) -> "ErrorNumber":
+        """Return a mean, which is not exact where it is updated with each of more than two terms, as in Welford's variance."""
+        return self.lost(torch.full_like(self.value, half_subnormal(self.dtype)))
 
     def __pow__(self, exponent: int) -> "ErrorNumber":
         result = self
@@ -405,6 +416,7 @@ class ErrorNumber:
         result.reassociated = reassociation.moved(self.reassociated, lambda terms: terms.clamp(min=1).sum(dim))
         value = self.value
         result.partial = addends.partial(lambda: (value != 0).sum(dim).double())
+        result.terms = self.shape[dim] if self.quantum and not self.product and self.shape[dim] > 2 else 0
         return result
 
     def other_logsumexp(self, own: Tensor) -> Tensor | None:
@@ -445,7 +457,7 @@ class ErrorNumber:
     def to(self, dtype: torch.dtype) -> "ErrorNumber":
         """Return the number converted to `dtype`: exact for a wider one, and without a bound near its overflow."""
         result = self._converted(dtype)
-        result.cancelled, result.whole, result.powers = self.cancelled, self.whole, self.powers
+        result.cancelled, result.whole, result.powers, result.product = self.cancelled, self.whole, self.powers, self.product
         if self.most is not None:
             result.most = most_.converted(self.most, dtype)
         return result
@@ -503,7 +515,7 @@ class ErrorNumber:
             moved.state = recurrence.moved(self.state, move, self.shape)
         if self.cancelled is not None:
             moved.cancelled = move(self.cancelled)
-        moved.whole, moved.powers = self.whole, self.powers
+        moved.whole, moved.powers, moved.terms, moved.product = self.whole, self.powers, self.terms, self.product
         if self.most is not None:
             moved.most = move(self.most.expand(self.shape))
         return moved

@@ -58,7 +58,10 @@ _FACTOR = 0x1E3779B97F4A7C15
 
 
 class SampledNumber(ErrorNumber):
-    """A float64 value that has been moved by each of its roundings. Its error is 0, or infinite as usual."""
+    """A float64 value that has been moved by each of its roundings. Its error is 0, or infinite as usual.
+
+    The terms of a sum are kept in its quotient by a number.
+    """
 
     operations: ClassVar[Iterator[int]] = itertools.count()
     """Numbers the operations of a run."""
@@ -72,8 +75,6 @@ class SampledNumber(ErrorNumber):
     """In a sum of two in a run in which equal elements move alike, the numbers whose digits decide how it is rounded."""
     run: ClassVar[int | None] = None
     """The number of a perturbed run."""
-    terms = 0
-    """Of a sum, or of its quotient by a number, how many elements were added up; else 0."""
     still: tuple[Tensor, Tensor] | None = None
     """In a run in parts, the value before its own moves, and their half-width."""
 
@@ -112,7 +113,6 @@ class SampledNumber(ErrorNumber):
     def mapped(self, move: Callable[[Tensor], Tensor]) -> Self:
         moved = super().mapped(move)
         if self.terms:
-            moved.terms = self.terms
             moved.still = (move(self.still[0]), move(self.still[1])) if self.still else None
         return moved
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from mhc.oracles.bounds import elementary
 from mhc.oracles.bounds.error_number import ErrorNumber
+from mhc.oracles.bounds.reading import read
 from mhc.oracles.bounds.repeated_terms import longest
 from mhc.oracles.bounds.rounding import LAMBDA, overflow_threshold, unit_roundoff
 
@@ -281,3 +282,27 @@ def test_overflow_threshold(dtype: torch.dtype) -> None:
     if exact.double() == below:
         assert below.to(dtype).isfinite()
     assert torch.tensor(torch.finfo(dtype).max, dtype=torch.float64).to(dtype).isfinite()
+
+
+@pytest.mark.parametrize(
+    "mean",
+    [
+        lambda x: x.mean(-1),
+        lambda x: x.sum(-1) / x.shape[-1],
+        lambda x: x.sum(-1) * (1 / x.shape[-1]),
+        lambda x: x.mean((-2, -1), keepdim=True)[..., 0, 0],
+    ],
+)
+@pytest.mark.parametrize("length", [1, 2, 4, 49])
+def test_a_mean_of_more_than_two_is_not_exact(mean: Callable[[Tensor], Tensor], length: int) -> None:
+    """A kernel may update it with each element, as Welford's variance does, even where the sum is 0."""
+    x = torch.zeros(1, length)
+    x[0, 0], x[0, -1] = 1.0, -1.0
+    (found,) = read(lambda x: mean(x) + 0, [x], {}, with_quantum=True).outputs
+    assert bool((found.error == 0).all()) == (length <= 2)
+
+
+def test_a_mean_of_squares_is_exact() -> None:
+    x = torch.ones(2, 64)
+    (found,) = read(lambda x: x.square().mean(-1) + x.pow(2).sum(-1) / 64, [x], {}, with_quantum=True).outputs
+    assert found.error.tolist() == [0.0, 0.0]
