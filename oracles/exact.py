@@ -27,7 +27,7 @@ from mhc.reference import Reference, reference
 NAME = "exact"
 LABEL = "exact inputs"
 INEXACT, VALUE = "inexact", "value"
-_FEW = 24  # elements of all inputs, which a message has room for
+_FEW = 32  # elements of all inputs, which a message has room for
 
 
 def plan(trial: Trial) -> Plan | list[Verdict]:
@@ -65,14 +65,11 @@ def _with_inputs(verdict: Verdict, inputs: Inputs) -> Verdict:
     """Return a failing verdict that says that its inputs are not the case's, and what they are where they are few."""
     if verdict.status is not Status.FAIL:
         return verdict
-    own = f"{verdict.message}; on inputs of the gate's own, of few digits"
-    tensors = {name: one for name, one in inputs.tensors.items() if one is not None}
-    if sum(one.numel() for one in tensors.values()) <= _FEW:
-        values = ", ".join(
-            f"{name} = {[float(f'{x:.9g}') for x in one.flatten().tolist()]}" for name, one in tensors.items()
-        )
-        own = f"{own}: {values}"
-    return replace(verdict, message=own)
+    message = f"{verdict.message}; on inputs of the gate's own, of few digits"
+    tensors = {name: one.flatten().tolist() for name, one in inputs.tensors.items() if one is not None}
+    if sum(map(len, tensors.values())) <= _FEW:
+        message += ": " + ", ".join(f"{name} = {values}" for name, values in tensors.items())
+    return replace(verdict, message=message)
 
 
 def promised(inputs: Inputs, wanted: Reference, *, declared: Declared) -> Tolerances:

@@ -348,7 +348,7 @@ class ErrorNumber:
         return result._not_exact() if self.quantum and abs(other) == self.terms else result
 
     def _not_exact(self) -> "ErrorNumber":
-        """Return a mean, which is not exact where it is updated with each of more than two terms, as in Welford's variance."""
+        """Return a mean, which is not exact where it is updated with each of more than two terms, as by Welford."""
         return self.lost(torch.full_like(self.value, half_subnormal(self.dtype)))
 
     def __pow__(self, exponent: int) -> "ErrorNumber":

@@ -93,7 +93,7 @@ class SampledNumber(ErrorNumber):
 
     def sum(self, dim: int) -> "ErrorNumber":
         total = super().sum(dim)
-        total.terms = self.shape[dim]  # type: ignore[attr-defined]
+        total.terms = self.shape[dim]
         return total
 
     def __truediv__(self, other: float) -> "ErrorNumber":

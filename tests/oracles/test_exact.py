@@ -46,6 +46,14 @@ def test_one_term_of_many_thousands() -> None:
     assert not gate_symptoms(exact.GATE, MANUAL, case)
 
 
+@pytest.mark.parametrize(("D", "few"), [(1, True), (50, False)])
+def test_a_message_has_the_inputs_where_they_are_few(D: int, few: bool) -> None:
+    wrong = altered(MANUAL, forward=short_of_one_term)
+    verdicts = gate_verdicts(exact.GATE, wrong, scaled_case(B=1, S=1, n=1, D=D, dtype="float32"))
+    (message,) = [one.message for one in verdicts if one.subject == "h_mix" and one.status is Status.FAIL]
+    assert ("; on inputs of the gate's own, of few digits" in message, ": x = [" in message) == (True, few)
+
+
 def test_what_is_exact_for_a_backward_that_uses_what_was_saved() -> None:
     verdicts = gate_verdicts(exact.GATE, MANUAL, scaled_case(B=2, S=3, n=4, D=8, dtype="float32"))
     passed = {one.subject for one in verdicts if one.status is Status.PASS}
