@@ -46,7 +46,7 @@ def test_one_term_of_many_thousands() -> None:
     assert not gate_symptoms(exact.GATE, MANUAL, case)
 
 
-@pytest.mark.parametrize(("D", "few"), [(1, True), (50, False)])
+@pytest.mark.parametrize(("D", "few"), [(1, True), (5, False)])
 def test_a_message_has_the_inputs_where_they_are_few(D: int, few: bool) -> None:
     wrong = altered(MANUAL, forward=short_of_one_term)
     verdicts = gate_verdicts(exact.GATE, wrong, scaled_case(B=1, S=1, n=1, D=D, dtype="float32"))
