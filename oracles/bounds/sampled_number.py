@@ -335,16 +335,19 @@ def _uniform(value: Tensor, operation: int, *, alike: bool) -> Tensor:
 
     alike: equal digits have equal numbers, wherever they are; of runs together, in every other one.
     """
-    digits = (value.view(torch.int64) & (1 << 52) - 1).bitwise_right_shift_(_DIGITS)
     run = together.number()
+    values = value if run is None else together.runs_of(value)
+    digits = (values.view(torch.int64) & (1 << 52) - 1).bitwise_right_shift_(_DIGITS)
     if run is None:
         if not alike:
             digits += _places(value.shape, value.device)
         digits.bitwise_xor_(_mixed(operation))
     else:
-        places = _places(value.shape, value.device)
-        digits = digits + (places * (run & 1) if alike else places) ^ _mixed_by_run(operation, value.device)[run]
-    return _table(value.device)[digits.mul_(_FACTOR).bitwise_right_shift_(64 - _TABLE)]
+        runs, places = together.runs_of(run).reshape(-1, *[1] * value.dim()), _places(value.shape, value.device)
+        digits += places * (runs & 1) if alike else places
+        digits.bitwise_xor_(_mixed_by_run(operation, value.device)[runs])
+    share = _table(value.device).take(digits.mul_(_FACTOR).bitwise_right_shift_(64 - _TABLE))
+    return share if run is None else together.of_runs(share)
 
 
 @lru_cache(maxsize=1 << 14)
