@@ -34,7 +34,7 @@ def rank(program: Program) -> tuple[Any, ...]:
         sum(_KINDS.get(one.kind, 2) + abs(one.begin) + 2 * (one.step != 1) + (one.rest > 0) for one in loops),
         sum(abs(one.value) for one in constants),
         sum(one.value < 0 for one in constants),
-        sum(abs(one.least) + abs(one.most) for one in program.buffers),
+        sum(abs(one.least) + abs(one.most) + one.special for one in program.buffers),
         program.seed,
         sum(one is True for node in nodes if isinstance(node, grammar.TILES) for one in _fields(node)),
         sum(one.op not in _SIMPLE for one in nodes if isinstance(one, grammar.Binary)),
@@ -204,6 +204,8 @@ def values(program: Program) -> Iterator[Program]:
             yield replace(node, dtype="int32")
 
     for number, one in enumerate(program.buffers):
+        if one.special:
+            yield _with_buffer(program, number, special=False)
         if one.dtype != "int32":
             yield _with_buffer(program, number, dtype="int32")
             yield _all_in_int32(program, one.dtype)

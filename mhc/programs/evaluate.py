@@ -17,6 +17,7 @@ from mhc.programs.tiles import flat, written
 
 POISON = 0x5A
 """The byte of which all elements of an output consist before the program runs."""
+_SPECIAL = np.nan, np.nan, np.nan, np.inf, -np.inf, -0.0
 TURNS = 1000
 """Most turns of a `while` loop."""
 _STEPS = 200_000
@@ -48,6 +49,10 @@ def inputs_of(program: Program) -> dict[str, np.ndarray[Any, Any]]:
         rng = np.random.default_rng([program.seed, number])
         values = rng.integers(one.least, one.most, size=one.shape, endpoint=True, dtype=np.int64)
         made[one.name] = values.astype(dtype)
+        if one.special and one.dtype in grammar.FLOATS:
+            drawn = rng.integers(2 * len(_SPECIAL), size=one.shape)
+            for at, value in enumerate(_SPECIAL):
+                made[one.name][drawn == at] = value
     return made
 
 

@@ -250,6 +250,7 @@ class Buffer(_Node, frozen=True):
             `value`, a parameter that is passed by value; `index`, the index of a loop that is not of int32.
         least, most: values of an input, or of a `value`, lie in between. Other buffers have none.
         zeroed: an output that is 0 before the program runs.
+        special: an input of floats of which half are NaN, infinite, or -0.0.
     """
 
     name: Name
@@ -260,6 +261,7 @@ class Buffer(_Node, frozen=True):
     most: int = 0
     written: bool = False
     zeroed: bool = False
+    special: bool = False
 
     @property
     def size(self) -> int:

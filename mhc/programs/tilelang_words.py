@@ -102,6 +102,7 @@ def features(program: Program) -> frozenset[str]:
     labels |= {"loop: with a step" for one in walk(program) if isinstance(one, grammar.For) and one.step != 1}
     labels |= {"loop: from a computed begin" for one in walk(program) if isinstance(one, grammar.For) and one.first}
     labels |= {"symbolic size"} if program.symbols else set()
+    labels |= {"NaN and infinities"} if any(one.special for one in program.buffers) else set()
     labels.add(f"threads: {program.threads}")
     labels.add(f"grid: {len(program.grid)} axes" if program.grid != (1,) else "grid: one block")
     return frozenset(labels)

@@ -3,6 +3,7 @@
 Where nothing is run, the function compiles only: it is for programs that the compiler refuses.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -153,7 +154,8 @@ def _tensor(array: Array, dtype: str, device: str, *, offset: int = 0) -> str:
     if len(values) > _LONG and len(set(values)) == 1:
         return f"torch.full({shape!r}, {values[0]!r}, {options}){view}"
     written = [*[0] * offset, *values] if offset else array.tolist()
-    return f"torch.tensor({written!r}, {options}){view}"
+    text = re.sub(r"\b(nan|inf)\b", r"torch.\1", repr(written))
+    return f"torch.tensor({text}, {options}){view}"
 
 
 def _indented(lines: list[str]) -> list[str]:

@@ -37,6 +37,7 @@ class Scope:
         buffers: those whose elements are all written, with the interval of their values. scalars: those made by
             `T.alloc_var` that are set. fractions: binary digits after the point, of buffers and scalars that have any.
         symbols: sizes that the compiler does not know, which are variables too.
+        special: inputs with NaN and infinities, which comparisons alone may read.
         lazy: a choice evaluates only what it chooses, so that it may guard a division.
     """
 
@@ -46,6 +47,7 @@ class Scope:
     scalars: dict[str, tuple[str, int, int]] = field(default_factory=dict)
     fractions: dict[str, int] = field(default_factory=dict)
     symbols: dict[str, int] = field(default_factory=dict)
+    special: dict[str, Buffer] = field(default_factory=dict)
     lazy: bool = True
 
 

@@ -374,6 +374,8 @@ class Operands(Woven):
     def _comparison(self, depth: int) -> Binary:
         """Draw a comparison of two values, often of one with a number between which and another it lies."""
         dtype, op = self._any_dtype(), self.pick(*grammar.COMPARISONS)
+        if self._scope.special and self.pick(False, True):
+            return self._special(op)
         a = self._variable_operand(dtype, depth)
         b = self.operand(dtype, self.pick(0, 0, depth))
         match self.pick("near", "any", "near", "any", "any", "same"):
@@ -385,6 +387,15 @@ class Operands(Woven):
         if isinstance(a.node, Const) and isinstance(b.node, Const):
             return Binary(op, *(one.node for one in (self._leaf("int32", constant=False), self._number(1, "int32"))))
         return Binary(op, *(one.node for one in self.pick((a, b), (a, b), (b, a))))
+
+    def _special(self, op: grammar.Operation) -> Binary:
+        """Return a comparison of a value that may be NaN or infinite with a number, or with another element of its dtype."""
+        name = self.pick(*self._scope.special)
+        dtype = self._scope.special[name].dtype
+        others = [other for other, one in self._scope.special.items() if one.dtype == dtype]
+        a, b = (Load(one, self._at(self._scope.special[one])) for one in (name, self.pick(*others)))
+        number = self._constant(dtype).node
+        return Binary(op, *self.pick((a, number), (a, number), (number, a), (a, b), (a, a)))
 
     def _related(self, first: Binary) -> Expr:
         """Return a condition of two comparisons of the same operands, or of operands that differ by a little."""

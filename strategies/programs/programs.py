@@ -46,6 +46,7 @@ class _Builder(Reworked):
         """Draw all of it."""
         for name in ("x", "w")[: self._pick(1, 2)]:
             self._input(name)
+        self._special("u")
         grid = self._grid()
         outputs = [self._output(name, grid) for name in ("y", "z")[: self._pick(1, 1, 1, 1, 2)]]
         self._symbol()
@@ -99,6 +100,15 @@ class _Builder(Reworked):
         one = replace(self._buffers[0], name=name) if alike else self._new_input(name)
         self._buffers.append(one)
         self._scope.buffers[name] = (one, one.least, one.most)
+
+    def _special(self, name: str) -> None:
+        """Draw an input with NaN and infinities, mostly none."""
+        dtypes = [one for one in self._features.dtypes if one in grammar.FLOATS]
+        if dtypes and self._pick(False, True):
+            low, high = self._interval("float32")
+            one = Buffer(name, self._shape(), self._pick(*dtypes), least=low, most=high, special=True)
+            self._buffers.append(one)
+            self._scope.special[name] = one
 
     def _new_input(self, name: str) -> Buffer:
         dtype = self._pick("int32", *self._features.dtypes)

@@ -138,3 +138,15 @@ def test_values_of_an_input_that_lie_near_an_end_keep_an_interval(ends: tuple[in
     )
     small = search(program, lambda one: one.buffers[0].least != 0)
     assert all(one.least <= one.most for one in small.buffers)
+
+
+def test_an_input_has_nan_only_where_the_failure_needs_it() -> None:
+    condition = Binary(">=", Load("u", (I,)), Const(0.0, "float32"))
+    body = (For("serial", "i", 9, (Store("y", (I,), Select(condition, Const(1), Const(2))),)),)
+    buffers = (Buffer("u", (9,), "float32", least=1, most=8, special=True), Buffer("y", (9,), "int32", written=True))
+    program = Program(buffers=buffers, body=body, seed=2)
+    assert set(evaluate(program)["y"].tolist()) == {1, 2}, "NaN and -infinity are not at least 0"
+    kept = search(program, lambda one: 2 in evaluate(one)["y"].tolist() and ">=" in render(one), checks=300, seconds=60)
+    assert [one.special for one in kept.buffers if one.dtype == "float32"] == [True]
+    plain = search(program, lambda one: "float32" in render(one) and ">=" in render(one), checks=300, seconds=60)
+    assert not any(one.special for one in plain.buffers)

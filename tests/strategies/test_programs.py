@@ -401,3 +401,21 @@ def test_loops_begin_below_0_and_fill_buffers_that_they_read() -> None:
         if isinstance(one, For) and {s.buffer for s in one.body if isinstance(s, Store)} & local & reads(one)
     ]
     assert len(filled) > 8
+
+
+def test_what_may_be_nan_is_compared_and_read_by_nothing_else() -> None:
+    compared = 0
+    for program in drawn(400):
+        special = {one.name for one in program.buffers if one.special}
+        assert ("NaN and infinities" in features(program)) == bool(special)
+        read = [one for one in walk(program) if isinstance(one, Load) and one.buffer in special]
+        operands = [
+            side
+            for one in walk(program)
+            if isinstance(one, Binary) and one.op in grammar.COMPARISONS
+            for side in (one.a, one.b)
+            if isinstance(side, Load) and side.buffer in special
+        ]
+        assert len(read) == len(operands)
+        compared += len(operands)
+    assert compared > 20

@@ -3,8 +3,10 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 from click.testing import CliRunner
 
 from mhc.case import default_case
@@ -12,6 +14,7 @@ from mhc.fuzz.cli.main import main
 from mhc.fuzz.findings.finding import Finding, finding
 from mhc.fuzz.worker.client import WorkerClient
 from mhc.oracles.verdict import Status
+from mhc.programs.evaluate import inputs_of
 from mhc.programs.grammar import Binary, Buffer, Const, For, If, Load, Program, Store, Unary, Var
 from mhc.programs.languages import AnyProgram
 from mhc.programs.targets import TARGETS
@@ -163,3 +166,15 @@ def test_what_is_not_exported_says_why(tmp_path: Path) -> None:
     ran = CliRunner().invoke(main, ["export", str(path), "--to", "triton"])
     assert ran.exit_code == 2
     assert "program of tilelang" in ran.output
+
+
+def test_inputs_with_nan_are_written_so_that_they_can_be_read() -> None:
+    buffers = (Buffer("u", (9,), "float32", least=1, most=8, special=True), Buffer("y", (9,), "bool", written=True))
+    compared = Binary("<", Load("u", (Var("i"),)), Const(2.0, "float32"))
+    program = Program(buffers=buffers, body=(For("serial", "i", 9, (Store("y", (Var("i"),), compared),)),), seed=2)
+    target = TARGETS["tilelang-to-c"]
+    (line,) = [one for one in form_of(target).write("f", program, target).splitlines() if one.strip().startswith("u = ")]
+    scope: dict[str, Any] = {"torch": torch}
+    exec(line.strip(), scope)  # noqa: S102  # a line that was just written
+    assert torch.equal(scope["u"].nan_to_num(9.5), torch.from_numpy(inputs_of(program)["u"]).nan_to_num(9.5))
+    assert bool(scope["u"].isnan().any())
