@@ -67,7 +67,7 @@ def _with_inputs(verdict: Verdict, inputs: Inputs) -> Verdict:
         return verdict
     message = f"{verdict.message}; on inputs of the gate's own, of few digits"
     tensors = {name: one.flatten().tolist() for name, one in inputs.tensors.items() if one is not None}
-    if sum(map(len, tensors.values())) <= _FEW:
+    if 0 < sum(map(len, tensors.values())) <= _FEW:
         message += ": " + ", ".join(f"{name} = {values}" for name, values in tensors.items())
     return replace(verdict, message=message)
 

@@ -11,6 +11,7 @@ from mhc.oracles import refusal
 from mhc.oracles.verdict import Verdict, failed
 
 NAME = "liveness"
+IN_REFERENCE = "the process ended in the reference, before it called the implementation"
 
 _NAMED: tuple[tuple[str, str], ...] = (
     # (pattern over "type: message", symptom); the first that fits

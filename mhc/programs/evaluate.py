@@ -49,7 +49,7 @@ def inputs_of(program: Program) -> dict[str, np.ndarray[Any, Any]]:
         rng = np.random.default_rng([program.seed, number])
         values = rng.integers(one.least, one.most, size=one.shape, endpoint=True, dtype=np.int64)
         made[one.name] = values.astype(dtype)
-        if one.special and one.dtype in grammar.FLOATS:
+        if one.special and one.dtype in grammar.FLOATS:  # a step of the minimiser changes the dtype first
             drawn = rng.integers(2 * len(_SPECIAL), size=one.shape)
             for at, value in enumerate(_SPECIAL):
                 made[one.name][drawn == at] = value
@@ -165,6 +165,11 @@ class Machine:
         self._may_leave = False
         self.order = Order(program)
         self._bound: dict[str, bool] = {}  # names that were bound, and whether they may be read here
+        tiles = [one for one in grammar.walk(program) if isinstance(one, grammar.TILES)]
+        whole = {name for one in tiles for name in grammar.tile_buffers(one)}
+        for one in program.buffers:
+            if one.special and (one.written or one.name in whole or one.dtype not in grammar.FLOATS):
+                raise Invalid(f"{one.name} has NaN, and is no input of floats, or is read outside of a comparison")
 
     def block(self, body: Sequence[Statement]) -> _Run:
         runs = [self.statement(one) for one in body]
@@ -442,6 +447,8 @@ class Machine:
                     return lambda memory: written(memory[name][0], name)
                 return lambda memory: memory[name]
             case grammar.Load():
+                if self._buffers[node.buffer].special:
+                    raise Invalid(f"{node.buffer} has NaN, and is read outside of a comparison")
                 return self._load(node)
             case grammar.Binary():
                 return self._binary(node)
@@ -458,6 +465,10 @@ class Machine:
                     raise Invalid("a select of two dtypes")
                 return lambda memory: a(memory) if condition(memory) else b(memory)
         raise AssertionError(node)
+
+    def _side(self, node: Expr) -> _Run:
+        """Return a side of a comparison, which alone may be NaN or infinite."""
+        return self._load(node) if isinstance(node, grammar.Load) else self.expression(node)
 
     def _load(self, node: grammar.Load) -> _Run:
         name, place, read = node.buffer, self.place(node.buffer, node.at), self.order.read
@@ -479,7 +490,8 @@ class Machine:
             raise Invalid(f"{node.op} of {dtype} and {self._dtype(node.b)}")
         if node.op == "<<" and isinstance(node.a, grammar.Const) and isinstance(node.b, grammar.Const):
             return self._shifted(node.a, node.b)
-        a, b = self.expression(node.a), self.expression(node.b)
+        make = self._side if node.op in arithmetic.COMPARE else self.expression
+        a, b = make(node.a), make(node.b)
         if node.op in grammar.LOGIC and dtype != "bool":
             raise Invalid(f"{node.op} of {dtype}")
         if node.op == "and":

@@ -152,10 +152,12 @@ def _tensor(array: Array, dtype: str, device: str, *, offset: int = 0) -> str:
     options = f"dtype=torch.{dtype}" + (f', device="{device}"' if device else "")
     view = f"[{offset}:]" if offset else ""
     if len(values) > _LONG and len(set(values)) == 1:
-        return f"torch.full({shape!r}, {values[0]!r}, {options}){view}"
-    written = [*[0] * offset, *values] if offset else array.tolist()
-    text = re.sub(r"\b(nan|inf)\b", r"torch.\1", repr(written))
-    return f"torch.tensor({text}, {options}){view}"
+        return f"torch.full({shape!r}, {_written(values[0])}, {options}){view}"
+    return f"torch.tensor({_written([*[0] * offset, *values] if offset else array.tolist())}, {options}){view}"
+
+
+def _written(numbers: Any) -> str:
+    return re.sub(r"\b(nan|inf)\b", r"torch.\1", repr(numbers))
 
 
 def _indented(lines: list[str]) -> list[str]:

@@ -82,7 +82,7 @@ class ErrorNumber:
         whole: each implementation holds integers, as floor returns them, or what is not finite; False: unknown.
         powers: each finite element without an error is 0, a power of two, or minus one; False: unknown.
         scaled: a number and a Python number whose product this is.
-        terms: of a sum of what are no products, how many were added up; tracked where a quantum is.
+        terms: of a sum, how many elements were added up, unless they are products; tracked where a quantum is.
         product: it is a product of two numbers.
         most: what an implementation holds at most, -infinity included and NaN excluded; infinity and None: unknown.
     """
@@ -297,7 +297,7 @@ class ErrorNumber:
             product.powers = len(scales) == 2
         product = after_cancellation(product, self, factor)
         product.scaled = (self, float(other)) if isinstance(other, (int, float)) else None
-        product.product = isinstance(other, ErrorNumber)
+        product.product = isinstance(other, ErrorNumber) or self.product
         if self.quantum and isinstance(other, (int, float)) and math.isclose(abs(other * self.terms), 1.0):
             product = product._not_exact()
         product.reassociated = reassociation.of_product(self.value, factor.value, finite=finite)
@@ -416,7 +416,8 @@ class ErrorNumber:
         result.reassociated = reassociation.moved(self.reassociated, lambda terms: terms.clamp(min=1).sum(dim))
         value = self.value
         result.partial = addends.partial(lambda: (value != 0).sum(dim).double())
-        result.terms = self.shape[dim] if self.quantum and not self.product and self.shape[dim] > 2 else 0
+        count = self.shape[dim] * max(1, self.terms)
+        result.terms = count if self.quantum and not self.product and count > 2 else 0
         return result
 
     def other_logsumexp(self, own: Tensor) -> Tensor | None:
@@ -457,7 +458,8 @@ class ErrorNumber:
     def to(self, dtype: torch.dtype) -> "ErrorNumber":
         """Return the number converted to `dtype`: exact for a wider one, and without a bound near its overflow."""
         result = self._converted(dtype)
-        result.cancelled, result.whole, result.powers, result.product = self.cancelled, self.whole, self.powers, self.product
+        result.cancelled, result.whole, result.powers = self.cancelled, self.whole, self.powers
+        result.terms, result.product = self.terms, self.product
         if self.most is not None:
             result.most = most_.converted(self.most, dtype)
         return result

@@ -162,6 +162,7 @@ class RepeatedReader:
 
         found = together.run(run, runs, recorded.device)
         if found is None:
+            recorded.largest = together.LARGEST + 1  # do not try it again
             return None
         stacked = iter(found)
         outputs, gradients = (tuple(_with_parts(one, stacked) for one in each) for each in kinds)

@@ -60,7 +60,7 @@ _FACTOR = 0x1E3779B97F4A7C15
 class SampledNumber(ErrorNumber):
     """A float64 value that has been moved by each of its roundings. Its error is 0, or infinite as usual.
 
-    The terms of a sum are kept in its quotient by a number.
+    The quotient of a sum by a number has the `terms` of the sum.
     """
 
     operations: ClassVar[Iterator[int]] = itertools.count()
@@ -190,10 +190,10 @@ class SampledNumber(ErrorNumber):
         value, own = number.value, number.error
         moved = value
         if scale:
-            decides, number_of_run = value, together.number()
+            decides, runs = value, together.run_numbers()
             if cls.rounded_by is not None:
                 alike = cls.rounded_by
-                decides = alike if number_of_run is None else torch.where(number_of_run & 1 == 0, alike, value)
+                decides = alike if runs is None else torch.where(runs & 1 == 0, alike, value)
             share = _uniform(decides, next(cls.operations), alike=cls.alike)
             moved = torch.addcmul(value, torch.copysign(own, value), share, value=scale)
         if number.finite or (all_finite(value) and all_finite(own)):
@@ -335,7 +335,7 @@ def _uniform(value: Tensor, operation: int, *, alike: bool) -> Tensor:
 
     alike: equal digits have equal numbers, wherever they are; of runs together, in every other one.
     """
-    run = together.number()
+    run = together.run_numbers()
     values = value if run is None else together.runs_of(value)
     digits = (values.view(torch.int64) & (1 << 52) - 1).bitwise_right_shift_(_DIGITS)
     if run is None:

@@ -4,6 +4,7 @@ On small tensors a run takes as long as its operations take to start, so that a 
 What a rule decides by a whole tensor, such as whether all elements are finite, it decides for all runs of the batch.
 """
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
@@ -14,7 +15,7 @@ from torch import Tensor
 from torch._C._functorch import _add_batch_dim, get_unwrapped, is_batchedtensor, maybe_get_bdim, maybe_get_level
 from torch.overrides import TorchFunctionMode
 
-LARGEST = 1 << 15
+LARGEST = 1 << 14
 """Elements of a tensor up to which its operations take about as long as they take to start."""
 _WHOLE = {Tensor.all, Tensor.any, Tensor.aminmax, Tensor.amax, Tensor.amin, Tensor.max, Tensor.min}
 """What a rule asks of a whole tensor."""
@@ -39,17 +40,20 @@ class _Decisions(TorchFunctionMode):
 def run(function: Callable[[], Sequence[Tensor]], numbers: range, device: torch.device) -> list[Tensor] | None:
     """Return the tensors that `function` returns in each of some runs, stacked; None where runs cannot be together.
 
-    They cannot where values decide a shape, or a decision is made by one element.
+    They cannot where values decide a shape, or a decision is made by one element. Whatever is raised, runs one by one show
+    whether it is the batch that it comes from.
     """
 
     def one(number: Tensor) -> list[Tensor]:
         with _under_way(number), _Decisions():
             return list(function())
 
-    try:
-        return list(torch.func.vmap(one)(torch.arange(numbers.start, numbers.stop, device=device)))
-    except RuntimeError:  # one run by itself raises it again if the batch is not what it comes from
-        return None
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="There is a performance drop")  # an operation that vmap makes run by run
+        try:
+            return list(torch.func.vmap(one)(torch.arange(numbers.start, numbers.stop, device=device)))
+        except Exception:
+            return None
 
 
 @contextmanager
@@ -62,7 +66,7 @@ def _under_way(number: Tensor) -> Iterator[None]:
         _batch = None
 
 
-def number() -> Tensor | None:
+def run_numbers() -> Tensor | None:
     """Return the number of each run of the batch under way; None where there is no batch."""
     return _batch
 
@@ -82,7 +86,7 @@ def of_runs(tensor: Tensor) -> Tensor:
 
 
 def run_by_run(function: Callable[..., Tensor | None]) -> Callable[..., Tensor | None]:
-    """Let a function of a tensor be called for each run of a batch, since its shapes depend on values; None means ones."""
+    """Let a function of a tensor be called for each run of a batch, since values decide its shapes. For None stand ones."""
 
     @wraps(function)
     def each(terms: Tensor, *rest: Any) -> Tensor | None:

@@ -261,8 +261,24 @@ def test_a_value_that_depends_on_memory_that_holds_no_input_is_told_to() -> None
 
 def test_a_process_that_the_reference_ends_is_not_blamed_on_the_implementation() -> None:
     start, _ = stubs(lambda case, depth: DEAD)
-    blamed = f"\nthe reference does the same without a call of the implementation, and is to blame: {DEAD.message}"
+    blamed = "\nits process does so without a call of the implementation: the reference or its bounds are to blame"
     assert minimise(found(DEAD), "cpu", start=start).message == DEAD.message + blamed
+    start, _ = stubs(lambda case, depth: HUNG if depth is Level.REFERENCE else DEAD)
+    assert minimise(found(DEAD), "cpu", start=start).message == DEAD.message, "the reference ends otherwise"
+
+
+def test_at_the_level_of_the_reference_the_implementation_is_not_called() -> None:
+    called: list[Any] = []
+
+    def noted(out: Any, given: Any) -> Any:
+        called.append(given)
+        return out
+
+    mine = altered(load("manual"), forward=noted)
+    assert check(mine, default_case(), "cpu", Level.REFERENCE).verdicts == []
+    assert not called
+    check(mine, default_case(), "cpu", Level.PLAIN)
+    assert called
 
 
 def test_what_is_known_of_one_that_is_not_reproduced() -> None:

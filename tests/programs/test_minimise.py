@@ -5,6 +5,7 @@ from itertools import islice
 import pytest
 from msgspec.structs import replace
 
+from mhc.programs.arithmetic import Invalid
 from mhc.programs.edits import STEPS, parts, rank, statements, tidy
 from mhc.programs.evaluate import evaluate
 from mhc.programs.grammar import Assign, Binary, Buffer, Cast, Const, For, If, Load, Program, Select, Store, Var, walk
@@ -150,3 +151,23 @@ def test_an_input_has_nan_only_where_the_failure_needs_it() -> None:
     assert [one.special for one in kept.buffers if one.dtype == "float32"] == [True]
     plain = search(program, lambda one: "float32" in render(one) and ">=" in render(one), checks=300, seconds=60)
     assert not any(one.special for one in plain.buffers)
+
+
+def test_what_may_be_nan_is_read_by_comparisons_alone_in_every_step() -> None:
+    x, u = Load("x", (I,)), Load("u", (I,))
+    chosen = Select(Binary("<", u, Const(2.0, "float32")), Binary("+", x, Const(1.0, "float32")), Const(3.0, "float32"))
+    body = (For("serial", "i", 9, (Store("y", (I,), Cast("int32", chosen)),)),)
+    buffers = tuple(Buffer(name, (9,), "float32", least=1, most=8, special=name == "u") for name in "xu")
+    program = Program(buffers=(*buffers, Buffer("y", (9,), "int32", written=True)), body=body, seed=2)
+    evaluate(program)
+    for step in STEPS:
+        for simpler in step(program):
+            try:
+                found = evaluate(simpler)
+            except Invalid:
+                continue
+            assert all(isinstance(one, int) for one in found["y"].tolist())
+    for value, dtype in ((u, "float32"), (Cast("int32", u), "int32"), (Binary("min", u, x), "float32")):
+        loop = For("serial", "i", 9, (Store("y", (I,), value),))
+        with pytest.raises(Invalid, match="outside of a comparison"):
+            evaluate(Program(buffers=(*buffers, Buffer("y", (9,), dtype, written=True)), body=(loop,)))

@@ -6,7 +6,7 @@ from enum import Enum
 class Level(Enum):
     """Which gates judge a case. Every further run costs as much as the first, so a campaign draws them."""
 
-    REFERENCE = "reference"  # none: the reference and the bounds are computed, and the implementation is not called
+    REFERENCE = "reference"  # no gate: the reference and its bounds are computed, without a call of the implementation
     PLAIN = "plain"  # the gates that need one run
     DRAWN = "drawn"  # and those with further runs that the case draws, if the first run passes
     CLEAN = "clean"  # and all with further runs, if the first run passes

@@ -155,18 +155,20 @@ def _from_memory(found: Finding, start: Start, least: float) -> str:
 
 
 def _from_reference(found: Finding, start: Start, least: float) -> str:
-    """Return, for a process that ends or hangs, that the reference alone does that too; empty where it does not."""
-    if found.fingerprint.oracle != liveness.NAME or isinstance(found.case, DrawnProgram):
+    """Return, of a process that ends or hangs, that it does so without a call of the implementation; empty if not."""
+    seen = found.fingerprint
+    if (seen.oracle, seen.subject) != (liveness.NAME, "process") or isinstance(found.case, DrawnProgram):
         return ""
     sandbox = Sandbox(start, limit=_limit(found, least), least=least)
     try:
         verdicts = sandbox.verdicts(found.case, Level.REFERENCE)
     finally:
         sandbox.stop()
-    alone = [one.message for one in verdicts if one.status is Status.FAIL] + [str(fault) for fault in sandbox.faults]
-    return (
-        f"\nthe reference does the same without a call of the implementation, and is to blame: {alone[0]}" if alone else ""
-    )
+    same = any(seen.fits(one) for one in verdicts)
+    same |= any(str(fault).endswith(f"{liveness.IN_REFERENCE}: {seen.symptom}") for fault in sandbox.faults)
+    if not same:
+        return ""
+    return "\nits process does so without a call of the implementation: the reference or its bounds are to blame"
 
 
 def _alone(found: Finding, start: Start, least: float, depth: Level) -> list[Verdict]:

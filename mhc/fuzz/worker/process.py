@@ -259,7 +259,7 @@ class Process:
                 return WorkerLost("the server that its process was forked from has ended", server=True)
             how = self._exit()
             if self.doing == "judging" and not self._called:
-                return Fault(message=f"the process ended in the reference, before it called the implementation: {how}")
+                return Fault(message=f"{liveness.IN_REFERENCE}: {how}")
             place = place_of_crash(end_of(self.log))
             return liveness.died(how, called=self._called_now or self.doing != "judging", place=place)
         if self._silent is not None and now - self._silent > self.limits.parting:

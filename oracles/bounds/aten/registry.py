@@ -4,7 +4,7 @@ import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -83,7 +83,8 @@ def _untraced(decomposition: Callable[..., Any]) -> Callable[..., Any]:
     layer: Any = decomposition
     while isinstance(layer, FunctionType) and layer.__code__.co_filename != torch._compile.__file__:
         layer = getattr(layer, "__wrapped__", None)
-    return inspect.getclosurevars(layer).nonlocals["fn"] if isinstance(layer, FunctionType) else decomposition
+    inside: Mapping[str, Any] = inspect.getclosurevars(layer).nonlocals if isinstance(layer, FunctionType) else {}
+    return cast("Callable[..., Any]", inside.get("fn", decomposition))
 
 
 _OF_PYTORCH = {
