@@ -17,9 +17,10 @@ from mhc.programs.tiles import flat, written
 
 POISON = 0x5A
 """The byte of which all elements of an output consist before the program runs."""
-_SPECIAL = np.nan, np.nan, np.nan, np.inf, -np.inf, -0.0
 TURNS = 1000
 """Most turns of a `while` loop."""
+_SPECIAL = np.nan, np.nan, np.nan, np.inf, -np.inf, -0.0
+"""What half of the elements of a special input are."""
 _STEPS = 200_000
 _DTYPES = {name: np.dtype(name) for name in grammar.DTYPES}
 _READS = (grammar.Var, grammar.Load)
@@ -155,6 +156,12 @@ def block_name(axis: int) -> str:
     return ("bx", "by", "bz")[axis]
 
 
+def _in_tiles(program: Program) -> set[str]:
+    """Return the names of the buffers that statements read or write as a whole, or a part of them."""
+    tiles = (one for one in grammar.walk(program) if isinstance(one, grammar.TILES))
+    return {name for one in tiles for name in grammar.tile_buffers(one)}
+
+
 class Machine:
     """Makes Python functions of the nodes of a program."""
 
@@ -165,10 +172,8 @@ class Machine:
         self._may_leave = False
         self.order = Order(program)
         self._bound: dict[str, bool] = {}  # names that were bound, and whether they may be read here
-        tiles = [one for one in grammar.walk(program) if isinstance(one, grammar.TILES)]
-        whole = {name for one in tiles for name in grammar.tile_buffers(one)}
         for one in program.buffers:
-            if one.special and (one.written or one.name in whole or one.dtype not in grammar.FLOATS):
+            if one.special and (one.written or one.dtype not in grammar.FLOATS or one.name in _in_tiles(program)):
                 raise Invalid(f"{one.name} has NaN, and is no input of floats, or is read outside of a comparison")
 
     def block(self, body: Sequence[Statement]) -> _Run:

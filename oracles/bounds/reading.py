@@ -132,6 +132,7 @@ class RepeatedReader:
         self._read: Callable[..., Reading] = partial(read, function, *given, declared=declared, **named)
         self._factors = declared.matmul
         self._recorded: tape.Tape | None = None
+        self._one_by_one = False
 
     def __call__(self, number: type[ErrorNumber], *, with_quantum: bool = False) -> Reading:
         """Return the numbers of a class."""
@@ -150,7 +151,9 @@ class RepeatedReader:
     def together(self, number: type[ErrorNumber], runs: range) -> Reading | None:
         """Return the numbers of several runs, with those as the first dimension; None where they cannot be together."""
         recorded = self._recorded
-        if recorded is None or not recorded.repeatable or recorded.scalars or recorded.largest > together.LARGEST:
+        if self._one_by_one or recorded is None or not recorded.repeatable:
+            return None
+        if recorded.scalars or recorded.largest > together.LARGEST:
             return None
         kinds: list[Any] = []
 
@@ -162,7 +165,7 @@ class RepeatedReader:
 
         found = together.run(run, runs, recorded.device)
         if found is None:
-            recorded.largest = together.LARGEST + 1  # do not try it again
+            self._one_by_one = True  # a batch that failed is not tried again
             return None
         stacked = iter(found)
         outputs, gradients = (tuple(_with_parts(one, stacked) for one in each) for each in kinds)

@@ -191,9 +191,8 @@ class SampledNumber(ErrorNumber):
         moved = value
         if scale:
             decides, runs = value, together.run_numbers()
-            if cls.rounded_by is not None:
-                alike = cls.rounded_by
-                decides = alike if runs is None else torch.where(runs & 1 == 0, alike, value)
+            if cls.rounded_by is not None:  # of runs together, in those in which equal elements move alike
+                decides = cls.rounded_by if runs is None else torch.where(runs & 1 == 0, cls.rounded_by, value)
             share = _uniform(decides, next(cls.operations), alike=cls.alike)
             moved = torch.addcmul(value, torch.copysign(own, value), share, value=scale)
         if number.finite or (all_finite(value) and all_finite(own)):

@@ -86,7 +86,7 @@ def of_runs(tensor: Tensor) -> Tensor:
 
 
 def run_by_run(function: Callable[..., Tensor | None]) -> Callable[..., Tensor | None]:
-    """Let a function of a tensor be called for each run of a batch, since values decide its shapes. For None stand ones."""
+    """Let a function be called for each run of a batch, since values decide its shapes. Ones take the place of a None."""
 
     @wraps(function)
     def each(terms: Tensor, *rest: Any) -> Tensor | None:

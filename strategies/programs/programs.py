@@ -102,7 +102,7 @@ class _Builder(Reworked):
         self._scope.buffers[name] = (one, one.least, one.most)
 
     def _special(self, name: str) -> None:
-        """Draw an input with NaN and infinities, mostly none."""
+        """Draw an input with NaN and infinities, or none."""
         dtypes = [one for one in self._features.dtypes if one in grammar.FLOATS]
         if dtypes and self._pick(False, True):
             low, high = self._interval("float32")

@@ -17,6 +17,7 @@ from mhc.fuzz.findings.ordering import elements
 from mhc.fuzz.minimise.sandbox import LEAST_LIMIT, Sandbox, Start, least_limit, processes
 from mhc.fuzz.minimise.search import search
 from mhc.fuzz.worker.limits import Limits
+from mhc.fuzz.worker.process import HarnessError
 from mhc.fuzz.worker.protocol import Fault, Minimise, Minimised
 from mhc.oracles import bound, liveness, memory, nonfinite, sequence
 from mhc.oracles.verdict import Status, Verdict
@@ -125,7 +126,8 @@ def after_others(found: Finding, start: Start, least: float, *, fresh: bool = Tr
         fresh: `start` starts new processes.
     """
     seen = found.fingerprint
-    failures = [one for one in _alone(found, start, least, Level.FULL) if one.status is Status.FAIL]
+    verdicts, _ = _alone(found, start, least, Level.FULL)
+    failures = [one for one in verdicts if one.status is Status.FAIL]
     for one in failures if seen.oracle != sequence.NAME else ():
         if one.oracle == sequence.NAME and not (one.other is not None and _is_wrong(found, one, start, least)):
             fingerprint = Fingerprint.of(one, seen.operator, seen.implementation)
@@ -140,7 +142,7 @@ def after_others(found: Finding, start: Start, least: float, *, fresh: bool = Tr
 def _is_wrong(found: Finding, seen: Verdict, start: Start, least: float) -> bool:
     """Return whether the other case that a verdict is about is wrong by itself."""
     assert seen.other is not None
-    alone = _alone(replace(found, case=seen.other), start, least, Level.PLAIN)
+    alone, _ = _alone(replace(found, case=seen.other), start, least, Level.PLAIN)
     return any(one.status is Status.FAIL and one.subject == seen.subject for one in alone)
 
 
@@ -150,7 +152,7 @@ def _from_memory(found: Finding, start: Start, least: float) -> str:
     if seen.oracle not in {bound.NAME, nonfinite.NAME} or isinstance(found.case, DrawnProgram):
         return ""
     cause = replace(seen, oracle=memory.NAME, symptom=memory.UNINITIALISED)
-    verdict = next((one for one in _alone(found, start, least, Level.MEMORY) if cause.fits(one)), None)
+    verdict = next(filter(cause.fits, _alone(found, start, least, Level.MEMORY)[0]), None)
     return "" if verdict is None else f"\ndepends on memory that holds no input: {verdict.message} ({memory.NAME})"
 
 
@@ -159,23 +161,18 @@ def _from_reference(found: Finding, start: Start, least: float) -> str:
     seen = found.fingerprint
     if (seen.oracle, seen.subject) != (liveness.NAME, "process") or isinstance(found.case, DrawnProgram):
         return ""
-    sandbox = Sandbox(start, limit=_limit(found, least), least=least)
-    try:
-        verdicts = sandbox.verdicts(found.case, Level.REFERENCE)
-    finally:
-        sandbox.stop()
-    same = any(seen.fits(one) for one in verdicts)
-    same |= any(str(fault).endswith(f"{liveness.IN_REFERENCE}: {seen.symptom}") for fault in sandbox.faults)
-    if not same:
+    verdicts, faults = _alone(found, start, least, Level.REFERENCE)
+    ends = f"{liveness.IN_REFERENCE}: {seen.symptom}"
+    if not (any(map(seen.fits, verdicts)) or any(str(fault).endswith(ends) for fault in faults)):
         return ""
     return "\nits process does so without a call of the implementation: the reference or its bounds are to blame"
 
 
-def _alone(found: Finding, start: Start, least: float, depth: Level) -> list[Verdict]:
-    """Return the verdicts on a finding's case in a new process."""
+def _alone(found: Finding, start: Start, least: float, depth: Level) -> tuple[list[Verdict], list[HarnessError]]:
+    """Return the verdicts on a finding's case in a new process, and the faults of the harness."""
     sandbox = Sandbox(start, limit=_limit(found, least), least=least)
     try:
-        return sandbox.verdicts(found.case, depth)
+        return sandbox.verdicts(found.case, depth), sandbox.faults
     finally:
         sandbox.stop()
 
