@@ -148,7 +148,7 @@ def _of_program(program: AnyProgram, target: ProgramTarget) -> str:
         (ready,) = target.prepare([program], [lowered], Path(name))
         if isinstance(ready, CompileError):
             return _text(source, [str(ready)])
-        got = ready()
+        got = ready(program)
     wanted = language_of(program).evaluate(program)
     name = next((name for name in wanted if (got[name] != wanted[name]).any()), "")
     if not name:

@@ -13,8 +13,18 @@ _LIMITS = re.compile(
 )
 """What a compiler says where a program asks for more than it has: no finding."""
 
-Run = Callable[[], dict[str, np.ndarray[Any, Any]]]
-"""Calls a compiled program once, and returns its outputs by name; raises `CompileError` where it writes what it may not."""
+Run = Callable[[Any], dict[str, np.ndarray[Any, Any]]]
+"""Calls what was compiled of a program once, and returns its outputs by name.
+
+It is given the program, or that with another seed: the inputs are those of this seed. It raises `CompileError` where an
+element is written that may not be.
+"""
+
+
+def run_nothing(program: Any) -> dict[str, np.ndarray[Any, Any]]:
+    """Return no outputs: what was compiled runs nowhere."""
+    del program
+    return {}
 
 
 class CompileError(Exception):

@@ -55,8 +55,8 @@ def prepare(
     texts = [c_library.renamed(source, number) for number, source in enumerate(sources)]
     found = c_library.libraries(texts, PRELUDE, folder)
     return [
-        one if isinstance(one, CompileError) else partial(_called, one, f"f_kernel_{number}", program)
-        for number, (program, one) in enumerate(zip(programs, found, strict=True))
+        one if isinstance(one, CompileError) else partial(_called, one, f"f_kernel_{number}")
+        for number, one in enumerate(found)
     ]
 
 

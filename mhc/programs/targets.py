@@ -18,6 +18,7 @@ from mhc.programs.triton import build, compiled, interpreted, launched
 from mhc.programs.triton.text import render
 
 DSLS = ("tilelang", "triton")
+_INPUTS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +31,8 @@ class ProgramTarget:
         lower: returns what the compiler generates; raises `CompileError`. prepare: makes it ready to run
             (`mhc.programs.tilelang_c.prepare`).
         build: does the part of `lower` that the front end does; raises `CompileError`. None: there is no such part.
+        inputs: so many times a campaign runs what is compiled of a program, each time on other inputs: several where a run
+            takes much less time than to compile.
         wrong_pass: returns which pass makes a program wrong, in words; empty where that is not known.
         kind: what may be drawn for it, and which known bugs it has.
         env: environment variables of the process that runs it.
@@ -45,6 +48,7 @@ class ProgramTarget:
     lower: Callable[[Any], str]
     prepare: Callable[..., Sequence[Run | CompileError]]
     build: Callable[[Any], Any] | None = None
+    inputs: int = 1
     wrong_pass: Callable[[Any], str] = lambda program: ""
     kind: Literal["c", "cuda", "arithmetic", "plain", "interpreted", "compiled"] = "c"
     env: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -86,6 +90,7 @@ _C = ProgramTarget(
     release=release,
     lower=tilelang_c.lower,
     prepare=tilelang_c.prepare,
+    inputs=_INPUTS,
     build=tilelang_c.build,
     wrong_pass=first_wrong_pass,
     needs=partial(tilelang_unmet, pinned=False),
@@ -96,6 +101,7 @@ _ARITHMETIC = replace(
     lower=tvm_arithmetic.lower,
     prepare=tvm_arithmetic.prepare,
     build=None,
+    inputs=1,
     wrong_pass=wrong_rewriting.wrong_part,
     kind="arithmetic",
     devices=("cpu", "cuda"),  # either will do, so it is taken only by name
@@ -107,6 +113,7 @@ _CUDA = ProgramTarget(
     release=release,
     lower=tilelang_cuda.lower,
     prepare=tilelang_cuda.prepare,
+    inputs=_INPUTS,
     needs=partial(tilelang_unmet, pinned=False),
     kind="cuda",
     devices=("cuda",),
@@ -118,6 +125,7 @@ _PLAIN = ProgramTarget(
     release=plain_c.release,
     lower=plain_c.source_of,
     prepare=plain_c.prepare,
+    inputs=_INPUTS,
     kind="plain",
     devices=("cpu", "cuda"),  # either will do, so it is taken only by name
 )
@@ -127,7 +135,9 @@ def _lowers(arch: str) -> ProgramTarget:
     """Return the target that lowers for a chip, and runs nothing."""
     lower = partial(tilelang_cuda.lower, arch=arch)
     prepare = tilelang_cuda.only_lowered
-    return replace(_CUDA, name=f"tilelang-for-{arch}", lower=lower, prepare=prepare, arch=arch, devices=("cpu", "cuda"))
+    return replace(
+        _CUDA, name=f"tilelang-for-{arch}", lower=lower, prepare=prepare, arch=arch, inputs=1, devices=("cpu", "cuda")
+    )
 
 
 def _compiles(arch: str) -> ProgramTarget:
@@ -151,6 +161,7 @@ _TRITON_CUDA = replace(
     _INTERPRETER,
     name="triton-to-cuda",
     prepare=launched.prepare,
+    inputs=_INPUTS,
     kind="cuda",
     env=MappingProxyType({"TRITON_INTERPRET": "0"}),
     devices=("cuda",),
@@ -167,6 +178,7 @@ def _triton_compiles(arch: str) -> ProgramTarget:
         prepare=compiled.prepare,
         kind="compiled",
         arch=arch,
+        inputs=1,
         devices=("cpu", "cuda"),
     )
 

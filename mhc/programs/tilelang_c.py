@@ -57,12 +57,12 @@ def prepare(
 
     found = c_library.libraries(texts, _PRELUDE, folder, by_its_own_headers if exact else None)
     ready: list[Run | CompileError] = []
-    for number, (program, source, library) in enumerate(zip(programs, sources, found, strict=True)):
+    for number, (source, library) in enumerate(zip(sources, found, strict=True)):
         try:
             if isinstance(library, CompileError):
                 raise library
             names = guarded.parameter_names(source)
-            ready.append(partial(c_library.call, library, f"f_kernel_{number}", names, program))
+            ready.append(partial(c_library.call, library, f"f_kernel_{number}", names))
         except CompileError as error:
             ready.append(error)
     return ready

@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from mhc.programs import guarded, tilelang_lower
-from mhc.programs.compile_error import CompileError, Run
+from mhc.programs.compile_error import CompileError, Run, run_nothing
 from mhc.programs.evaluate import passed_of
 from mhc.programs.grammar import Program
 from mhc.programs.guarded import GUARD
@@ -66,14 +66,14 @@ def only_lowered(
     programs: Sequence[Program], sources: Sequence[str], folder: Path, *, exact: bool = True
 ) -> list[Run | CompileError]:
     """Return what runs each program where nothing is compiled and run: it has no outputs."""
-    return [dict for _ in sources]
+    return [run_nothing for _ in sources]
 
 
 def only_compiled(
     programs: Sequence[Program], sources: Sequence[str], folder: Path, *, exact: bool = True, arch: str
 ) -> list[Run | CompileError]:
     """Compile what was lowered, which needs nvcc and no GPU; what runs each program has no outputs."""
-    return [dict if isinstance(one, Path) else one for one in cubins(sources, folder, arch)]
+    return [run_nothing if isinstance(one, Path) else one for one in cubins(sources, folder, arch)]
 
 
 def prepare(
@@ -153,13 +153,13 @@ def _folders() -> tuple[str, ...]:
 
 def _ready(cubin: Path, number: int, source: str, program: Program) -> Run | CompileError:
     if "CUtensorMap" in source[source.index('extern "C"') :].partition("{")[0]:
-        return partial(_by_adapter, program)
+        return partial(_twice, partial(_by_adapter, functools.cache(partial(_adapter, program))))
     try:
         names = guarded.parameter_names(source)
     except CompileError as error:
         return error
     kernel = _Kernel(cubin, f"f_kernel_{number}", launch_of(source))
-    return partial(_twice, partial(_launched, kernel, names, program))
+    return partial(_twice, partial(_launched, kernel, names))
 
 
 class _Kernel:
@@ -227,41 +227,43 @@ def _launched(kernel: _Kernel, names: Sequence[str], program: Program) -> dict[s
     return guarded.outputs(program, kernel(guarded.guarded(program), names, guarded.passed(program)))
 
 
-def _by_adapter(program: Program) -> dict[str, np.ndarray[Any, Any]]:
-    """Compile and launch a program by TileLang's own means, which make the descriptors of its bulk copies."""
+def _adapter(program: Program) -> Any:
+    """Compile a program by TileLang's own means, which make the descriptors of its bulk copies."""
     import tilelang  # noqa: PLC0415
-    import torch  # noqa: PLC0415
 
     try:
         function = tilelang_lower.build(source_of(program))
-        compiled = tilelang.compile(function, target="cuda", execution_backend="cython", pass_configs=dict(program.configs))
+        return tilelang.compile(function, target="cuda", execution_backend="cython", pass_configs=dict(program.configs))
     except Exception as error:
         raise CompileError("adapter", f"{type(error).__name__}: {error}") from error
 
-    def once() -> dict[str, np.ndarray[Any, Any]]:
-        memory = {name: torch.from_numpy(raw).cuda() for name, raw in guarded.guarded(program).items()}
-        passed = passed_of(program)
-        inner: list[Any] = []
-        for one in program.arguments:
-            if one.scope == "value":
-                inner.append(passed[one.name])
-                continue
-            dtype = getattr(torch, one.dtype)
-            inner.append(memory[one.name][GUARD : memory[one.name].numel() - GUARD].view(dtype).reshape(one.shape))
-        compiled(*inner)
-        torch.cuda.synchronize()
-        return guarded.outputs(program, {name: one.cpu().numpy() for name, one in memory.items()})
 
-    return _twice(once)
+def _by_adapter(adapter: Callable[[], Any], program: Program) -> dict[str, np.ndarray[Any, Any]]:
+    """Launch what TileLang's own means compiled, which is done at the first call."""
+    import torch  # noqa: PLC0415
+
+    compiled = adapter()
+    memory = {name: torch.from_numpy(raw).cuda() for name, raw in guarded.guarded(program).items()}
+    passed = passed_of(program)
+    inner: list[Any] = []
+    for one in program.arguments:
+        if one.scope == "value":
+            inner.append(passed[one.name])
+            continue
+        dtype = getattr(torch, one.dtype)
+        inner.append(memory[one.name][GUARD : memory[one.name].numel() - GUARD].view(dtype).reshape(one.shape))
+    compiled(*inner)
+    torch.cuda.synchronize()
+    return guarded.outputs(program, {name: one.cpu().numpy() for name, one in memory.items()})
 
 
-def _twice(once: Run) -> dict[str, np.ndarray[Any, Any]]:
+def _twice(once: Run, program: Program) -> dict[str, np.ndarray[Any, Any]]:
     """Run twice, and return the outputs.
 
     Raises:
         CompileError: they differ.
     """
-    first, second = once(), once()
+    first, second = once(program), once(program)
     for name, one in first.items():
         if one.tobytes() != second[name].tobytes():
             raise CompileError("run", f"two runs differ in {name}")

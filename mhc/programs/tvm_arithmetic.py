@@ -14,7 +14,6 @@ import functools
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +48,7 @@ def prepare(
     programs: Sequence[Program], sources: Sequence[str], folder: Path, *, exact: bool = True
 ) -> list[Run | CompileError]:
     """Return what runs each program with its expressions rewritten. The other arguments make no difference."""
-    return [partial(_run, one) for one in programs]
+    return [_run for _ in programs]
 
 
 def _run(program: Program) -> dict[str, np.ndarray[Any, Any]]:

@@ -69,7 +69,7 @@ def result(program: TritonProgram, order: Order) -> dict[str, bytes] | str:
     assert not isinstance(run, CompileError)
     try:
         with prepared(order=order):
-            return {name: one.tobytes() for name, one in run().items()}
+            return {name: one.tobytes() for name, one in run(program).items()}
     except CompileError as error:
         return f"{error.stage}: {error}"
 

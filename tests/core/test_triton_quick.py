@@ -69,7 +69,7 @@ def result(program: TritonProgram) -> dict[str, bytes] | str:
     (run,) = prepare([program], [render(program)], None)  # type: ignore[arg-type]
     assert not isinstance(run, CompileError)
     try:
-        return {name: one.tobytes() for name, one in run().items()}
+        return {name: one.tobytes() for name, one in run(program).items()}
     except CompileError as error:
         return f"{error.stage}: {error}"
 

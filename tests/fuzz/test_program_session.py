@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from mhc.fuzz.check.level import Level
-from mhc.fuzz.check.program_check import check
+from mhc.fuzz.check.program_check import check, with_other_inputs
 from mhc.fuzz.findings.finding import finding
 from mhc.fuzz.findings.ordering import elements as size
 from mhc.fuzz.worker import program_session
@@ -19,7 +19,7 @@ from mhc.fuzz.worker.program_session import CHECKS, Programs
 from mhc.fuzz.worker.protocol import Begun, Check, Checked, Done, Judged, Message, Observe, Round, Running
 from mhc.oracles.verdict import Status, failed
 from mhc.programs.compile_error import CompileError
-from mhc.programs.evaluate import evaluate
+from mhc.programs.evaluate import evaluate, inputs_of
 from mhc.programs.grammar import Binary, Buffer, Const, Load, Program, Store, walk
 from mhc.programs.known import known
 from mhc.programs.minimise import search
@@ -30,7 +30,7 @@ from mhc.registry import built_in
 
 ROUNDS = [Round(seed=seed, count=10) for seed in range(4, 12)]
 
-Run = Callable[[], dict[str, np.ndarray]]
+Run = Callable[[Program], dict[str, np.ndarray]]
 
 
 def right(program: Program) -> dict[str, np.ndarray]:
@@ -49,7 +49,7 @@ def wrong_remainder(program: Program) -> dict[str, np.ndarray]:
 def compiler(compute: Callable[[Program], dict[str, np.ndarray]], lower: Callable[[Program], str] = render) -> ProgramTarget:
     def prepare(programs: Sequence[Program], sources: Sequence[str], folder: Path, *, exact: bool = True) -> list[Run]:
         assert [render(one) for one in programs] == list(sources)
-        return [partial(compute, one) for one in programs]
+        return [compute for _ in programs]
 
     return ProgramTarget(name="made", dsl="tilelang", release=lambda: "0.1.8", text=render, lower=lower, prepare=prepare)
 
@@ -229,7 +229,7 @@ def test_what_the_c_compiler_refuses_is_minimised_with_the_headers_that_it_faile
     def prepare(programs: Sequence[Program], sources: Sequence[str], folder: Path, *, exact: bool = True) -> list[Any]:
         asked.append(exact)
         error = CompileError("cc", "error: no vector")
-        return [error if exact and divides(one) else partial(right, one) for one in programs]
+        return [error if exact and divides(one) else right for one in programs]
 
     messages = answers(replace(compiler(right), prepare=prepare), *ROUNDS[:4])
     small = first_found(messages).findings[0].case
@@ -244,7 +244,7 @@ def test_what_a_small_header_refuses_too_is_minimised_with_that_header() -> None
     def prepare(programs: Sequence[Program], sources: Sequence[str], folder: Path, *, exact: bool = True) -> list[Any]:
         asked.append(exact)
         error = CompileError("cc", "error: no vector" if exact else "error: unknown type")
-        return [error if divides(one) else partial(right, one) for one in programs]
+        return [error if divides(one) else right for one in programs]
 
     messages = answers(replace(compiler(right), prepare=prepare), ROUNDS[0])
     found = first_found(messages).findings[0]
@@ -333,6 +333,30 @@ def test_where_minimising_takes_most_of_the_time_a_pass_with_a_finding_has_no_mo
 
 def takes_least(program: Program) -> bool:
     return any(isinstance(one, Binary) and one.op == "min" for one in walk(program))
+
+
+def test_a_program_is_run_on_several_inputs_and_a_finding_has_those_that_show_it() -> None:
+    def compute(program: Program) -> dict[str, np.ndarray]:
+        return (wrong_remainder if program.seed >= 2000 else right)(program)
+
+    messages = answers(replace(compiler(compute), inputs=4), *ROUNDS)
+    found = [one.findings[0].case for one in checked(messages) if one.findings]
+    assert found
+    assert all(isinstance(one, Program) and one.seed // 1000 == 2 for one in found)
+    assert {Program.from_json(one.case).seed // 1000 for one in checked(messages) if not one.findings} == {0}
+    begun = [Program.from_json(one.case).seed // 1000 for one in messages if isinstance(one, Begun)]
+    assert begun.count(1) == begun.count(2) > begun.count(3) > 0
+
+
+def test_inputs_on_which_a_program_is_not_valid_are_left_out() -> None:
+    divisor, output = Buffer("x", (1,), "int32", most=1), Buffer("y", (1,), "int32", written=True)
+    divided = Store("y", (Const(0),), Binary("//", Const(7), Load("x", (Const(0),))))
+    valid = next(one for seed in range(9) if inputs_of(one := Program((divisor, output), (divided,), seed=seed))["x"].all())
+    others = list(with_other_inputs(valid, 20))
+    assert others[0] == valid
+    assert 1 < len(others) < 20
+    assert all(inputs_of(one)["x"].all() for one in others)
+    assert {render(one) for one in others} == {render(valid)}
 
 
 def test_a_check_gives_the_verdicts_on_one_program_and_there_are_no_peers() -> None:

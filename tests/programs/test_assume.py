@@ -34,11 +34,11 @@ WRONG = replace(PROGRAM, buffers=(Buffer("x", (5,), "int32", least=4, most=9), P
 def test_an_assumption_must_hold_and_computes_nothing(tmp_path: Path) -> None:
     assert "            T.assume(x[i] < 4)\n            y[i] = x[i] // 4\n" in render(PROGRAM)
     right, wrong = prepare([PROGRAM, WRONG], [source_of(PROGRAM), source_of(WRONG)], tmp_path)
-    assert list(evaluate(PROGRAM)["y"]) == list(right()["y"]) == [0] * 5  # type: ignore[operator]
+    assert list(evaluate(PROGRAM)["y"]) == list(right(PROGRAM)["y"]) == [0] * 5  # type: ignore[operator]
     with pytest.raises(Invalid, match="does not hold"):
         evaluate(WRONG)
     with pytest.raises(Exception, match="does not hold"):
-        wrong()  # type: ignore[operator]
+        wrong(WRONG)  # type: ignore[operator]
     with pytest.raises(Invalid, match="constant"):
         evaluate(replace(PROGRAM, body=(Assume(Binary("<", Const(0), Const(1))), *PROGRAM.body)))
     assert Program.from_json(PROGRAM.to_json()) == PROGRAM

@@ -72,7 +72,7 @@ def test_a_loop_or_an_iteration_ends_early(tmp_path: Path) -> None:
     after = np.array([np.arange(8) >= first, large, large, np.arange(8) >= first])
     for one, run, left in zip(some, prepare(some, [source_of(one) for one in some], tmp_path), after, strict=True):
         np.testing.assert_array_equal(evaluate(one)["y"] == 1, ~left)
-        np.testing.assert_array_equal(run()["y"], evaluate(one)["y"])  # type: ignore[operator]
+        np.testing.assert_array_equal(run(one)["y"], evaluate(one)["y"])  # type: ignore[operator]
         assert Program.from_json(one.to_json()) == one
     assert "continue" in signature(some[1])
 

@@ -52,14 +52,14 @@ def loop(value: Expr, dtype: str = "int32", *more: Buffer) -> Program:
 def outcomes(programs: Sequence[Program], folder: Path) -> list[dict[str, np.ndarray] | str]:
     """Return the outputs of each program, or what it is refused for; all are compiled in one file."""
 
-    def outcome(run: Run | CompileError) -> dict[str, np.ndarray] | str:
+    def outcome(program: Program, run: Run | CompileError) -> dict[str, np.ndarray] | str:
         try:
             assert not isinstance(run, CompileError), run
-            return run()
+            return run(program)
         except CompileError as error:
             return str(error)
 
-    return list(map(outcome, plain_c.prepare(programs, [plain_c.source_of(one) for one in programs], folder)))
+    return list(map(outcome, programs, plain_c.prepare(programs, [plain_c.source_of(one) for one in programs], folder)))
 
 
 def ran(program: Program, folder: Path) -> dict[str, np.ndarray]:
@@ -243,7 +243,7 @@ def test_several_programs_are_in_one_file(tmp_path: Path) -> None:
     ready = plain_c.prepare(programs, [plain_c.source_of(one) for one in programs], tmp_path)
     for program, run in zip(programs, ready, strict=True):
         assert not isinstance(run, CompileError)
-        np.testing.assert_array_equal(run()["y"], evaluate(program)["y"])
+        np.testing.assert_array_equal(run(program)["y"], evaluate(program)["y"])
     assert [one.name for one in tmp_path.glob("*.so")] == ["all.so"]
 
 

@@ -63,7 +63,7 @@ SWAP = program(
 def assert_both(one: Program, wanted: list[int], folder: Path) -> None:
     np.testing.assert_array_equal(evaluate(one)["y"][: len(wanted)], wanted)
     (run,) = prepare([one], [source_of(one)], folder)
-    np.testing.assert_array_equal(run()["y"][: len(wanted)], wanted)  # type: ignore[operator]
+    np.testing.assert_array_equal(run(one)["y"][: len(wanted)], wanted)  # type: ignore[operator]
 
 
 def assert_refused(one: Program, why: str) -> None:
@@ -136,7 +136,7 @@ def test_a_parameter_is_passed_by_value(tmp_path: Path) -> None:
         assert f"n0: T.{dtype})" in render(one)
         assert passed_of(one) == {"n0": 1}
         assert list(inputs_of(one)) == ["x", "y"]
-        assert evaluate(one)["y"][0] == run()["y"][0] == 1  # type: ignore[operator]
+        assert evaluate(one)["y"][0] == run(one)["y"][0] == 1  # type: ignore[operator]
 
 
 @needs_tilelang

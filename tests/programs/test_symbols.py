@@ -58,7 +58,7 @@ def test_a_symbol_has_its_value_and_is_a_size_of_a_parameter(tmp_path: Path) -> 
     wanted = inputs_of(one)["x"][::-1, 0] + 5
     np.testing.assert_array_equal(evaluate(one)["y"], wanted)
     (run,) = prepare([one], [source_of(one)], tmp_path)
-    np.testing.assert_array_equal(run()["y"], wanted)  # type: ignore[operator]
+    np.testing.assert_array_equal(run(one)["y"], wanted)  # type: ignore[operator]
     with pytest.raises(Invalid, match="no parameter has the size size"):
         evaluate(replace(one, symbols={"size": 7}))
     assert Program.from_json(one.to_json()) == one

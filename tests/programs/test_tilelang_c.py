@@ -184,7 +184,7 @@ def test_several_programs_are_compiled_in_one_file_and_one_that_does_not_compile
     assert bad.stage == "cc"
     for one in (first, last):
         assert not isinstance(one, CompileError)
-        np.testing.assert_array_equal(one()["y"], evaluate(right)["y"])
+        np.testing.assert_array_equal(one(right)["y"], evaluate(right)["y"])
 
 
 def test_a_write_where_none_may_be_is_seen(tmp_path) -> None:  # type: ignore[no-untyped-def]
@@ -196,7 +196,7 @@ def test_a_write_where_none_may_be_is_seen(tmp_path) -> None:  # type: ignore[no
     for one, message in zip(ready, ("outside y", "outside y", "the input x"), strict=True):
         assert not isinstance(one, CompileError)
         with pytest.raises(CompileError, match=message):
-            one()
+            one(program)
 
 
 def test_the_features_of_a_program_are_named() -> None:

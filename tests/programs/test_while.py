@@ -44,8 +44,8 @@ def test_the_body_runs_as_long_as_the_condition_holds(tmp_path: Path) -> None:
     (found, not_once) = prepare([FOUND, never], [source_of(FOUND), source_of(never)], tmp_path)
     x = inputs_of(FOUND)["x"]
     where = next((at for at in range(8) if x[at] >= 90), 8)
-    assert evaluate(FOUND)["y"][0] == found()["y"][0] == where > 0  # type: ignore[operator]
-    np.testing.assert_array_equal(evaluate(never)["y"], not_once()["y"])  # type: ignore[operator]
+    assert evaluate(FOUND)["y"][0] == found(FOUND)["y"][0] == where > 0  # type: ignore[operator]
+    np.testing.assert_array_equal(evaluate(never)["y"], not_once(never)["y"])  # type: ignore[operator]
     assert Program.from_json(FOUND.to_json()) == FOUND
 
 
@@ -56,7 +56,7 @@ def test_a_loop_that_does_not_end_is_refused(tmp_path: Path) -> None:
         evaluate(endless)
     (run,) = prepare([endless], [source_of(endless)], tmp_path)
     with pytest.raises(Exception, match="too many turns"):
-        run()  # type: ignore[operator]
+        run(endless)  # type: ignore[operator]
     for wrong in (While(Binary("<", ONE, ZERO), (NEXT,)), While(MORE, ())):
         with pytest.raises(Invalid, match="without a body, or whose condition is constant"):
             evaluate(program(wrong))
@@ -100,7 +100,7 @@ def test_a_loop_may_begin_at_what_is_computed(tmp_path: Path) -> None:
     assert "for i in T.serial(x[0] % 3, 8):" in render(one)
     assert "for i in T.serial(x[0] % 3, x[0] % 3 + 2):" in render(program(replace(RANGE, count=Const(2))))
     (run,) = prepare([one], [source_of(one)], tmp_path)
-    assert list(evaluate(one)["y"]) == list(run()["y"]) == [7, inputs_of(one)["x"][0] % 3]  # type: ignore[operator]
+    assert list(evaluate(one)["y"]) == list(run(one)["y"]) == [7, inputs_of(one)["x"][0] % 3]  # type: ignore[operator]
     for wrong in (replace(RANGE, count=None), replace(RANGE, begin=1)):
         with pytest.raises(Invalid, match="a begin that is computed"):
             evaluate(program(wrong))

@@ -16,8 +16,8 @@ from typing import Any
 from mhc.bench.programs.evaluators import KINDS, sample
 from mhc.bench.programs.plant import GENERATED, Fault, edited, planted
 from mhc.files import replace_text
-from mhc.fuzz.check.program_check import check, lower, run
-from mhc.oracles.verdict import Status, Verdict
+from mhc.fuzz.check.program_check import check, first_failing, lower, run, run_on_each, with_other_inputs
+from mhc.oracles.verdict import Verdict
 from mhc.programs.compile_error import CompileError
 from mhc.programs.grammar import Buffer, Const, Program, Store, walk
 from mhc.programs.known import known
@@ -137,7 +137,7 @@ def _right(target: ProgramTarget, one: Round) -> Lowered:
         found = [
             (number, program.json, text)
             for (number, program, text), one in zip(lowered, ready, strict=True)
-            if _failure(run(program, one)) is None
+            if first_failing(run_on_each(with_other_inputs(program, target.inputs), one)[1]) is None
         ]
     return Lowered(name=one.name, programs=found, drawn=len(drawn), wrong=len(safe) - len(found))
 
@@ -198,7 +198,7 @@ def _hunted(target: ProgramTarget, fault: Fault, rows: Sequence[tuple[int, str, 
     keep(begun)
     with planted(fault) as wrong:
         for tried, (number, program, verdicts) in enumerate(_tried(wrong, fault, rows, begun, keep), start=1):
-            failure = _failure(verdicts)
+            failure = first_failing(verdicts)
             begun = replace(begun, tried=tried)
             if failure is not None:
                 nodes = sum(1 for _ in walk(program))
@@ -243,18 +243,14 @@ def _run(
         ready = wrong.prepare([program for _, program, _ in waiting], sources, Path(name), exact=False)
         for (number, program, _), one in zip(waiting, ready, strict=True):
             keep(replace(begun, after=number))
-            yield number, program, run(program, one)
+            yield number, *run_on_each(with_other_inputs(program, wrong.inputs), one)
 
 
 def _minimal(wrong: ProgramTarget, program: Program, failure: Verdict) -> Program:
     """Return the simplest program that fails in the same way."""
 
     def holds(candidate: Program) -> bool:
-        seen = _failure(check(wrong, candidate, exact=False))
+        seen = first_failing(check(wrong, candidate, exact=False))
         return seen is not None and (seen.oracle, seen.symptom) == (failure.oracle, failure.symptom)
 
     return search(program, holds, checks=_CHECKS, seconds=_SECONDS)
-
-
-def _failure(verdicts: Sequence[Verdict]) -> Verdict | None:
-    return next((one for one in verdicts if one.status is Status.FAIL), None)

@@ -1,14 +1,16 @@
 """Judges what a compiler makes of a program: its outputs against the evaluator's, bit for bit."""
 
+import dataclasses
 import tempfile
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+from msgspec.structs import replace
 
 from mhc.element import element_name
-from mhc.oracles.verdict import Verdict, failed, not_applicable, passed
+from mhc.oracles.verdict import Status, Verdict, failed, not_applicable, passed
 from mhc.programs.arithmetic import Invalid
 from mhc.programs.compile_error import CompileError, Run
 from mhc.programs.languages import AnyProgram, language_of
@@ -20,6 +22,9 @@ BUILD = "build"
 _STAGES = (BUILD, "lower")
 """Those before a program runs or is compiled further."""
 _GOES_WRONG = "; goes wrong in "
+_SEEDS = 1000
+"""The seeds of drawn programs are smaller."""
+_Program = TypeVar("_Program", bound=AnyProgram)
 
 
 def check(target: ProgramTarget, program: AnyProgram, *, exact: bool = True, stage: str = "") -> list[Verdict]:
@@ -58,18 +63,57 @@ def lower(target: ProgramTarget, program: AnyProgram, *, stage: str = "") -> str
         return [_uncompiled(error)]
 
 
+def with_other_inputs(program: _Program, inputs: int) -> Iterator[_Program]:
+    """Yield a program, and the same one with other seeds of its inputs; those that are not valid are left out.
+
+    Args:
+        inputs: so many in all.
+    """
+    yield program
+    for number in range(1, inputs):
+        other = replace(program, seed=program.seed + number * _SEEDS)
+        try:
+            language_of(other).evaluate(other)
+        except Invalid:
+            continue
+        yield other
+
+
 def run(program: AnyProgram, ready: Run | CompileError) -> list[Verdict]:
     """Return the verdicts on a program that is lowered."""
     if isinstance(ready, CompileError):
         return [_uncompiled(ready)]
     try:
-        got = ready()
+        got = ready(program)
     except CompileError as error:
         return [_uncompiled(error)]
     if not got:  # nothing runs
         return [passed(COMPILER, "lower")]
     wanted = language_of(program).evaluate(program)
     return [_compared(name, wanted[name], got[name], program) for name in wanted]
+
+
+def run_on_each(programs: Iterable[_Program], ready: Run | CompileError) -> tuple[_Program, list[Verdict]]:
+    """Return the first program with a verdict that fails, and its verdicts; where none has one, the first of all.
+
+    Args:
+        programs: one that is lowered, with several inputs.
+    """
+    first: tuple[_Program, list[Verdict]] | None = None
+    for program in programs:
+        verdicts = run(program, ready)
+        first = first or (program, verdicts)
+        if first_failing(verdicts) is not None:
+            return program, verdicts
+        if isinstance(ready, CompileError):
+            break
+    assert first is not None
+    return first
+
+
+def first_failing(verdicts: Sequence[Verdict]) -> Verdict | None:
+    """Return the first verdict that fails."""
+    return next((one for one in verdicts if one.status is Status.FAIL), None)
 
 
 def wrong_pass(target: ProgramTarget, program: AnyProgram, verdict: Verdict) -> str:
@@ -84,7 +128,7 @@ def explained(target: ProgramTarget, program: AnyProgram, verdict: Verdict) -> V
 
 def naming(verdict: Verdict, found: str) -> Verdict:
     """Return a verdict whose message also names the pass, if there is one."""
-    return replace(verdict, message=f"{verdict.message}{_GOES_WRONG}{found}") if found else verdict
+    return dataclasses.replace(verdict, message=f"{verdict.message}{_GOES_WRONG}{found}") if found else verdict
 
 
 def named_pass(message: str) -> str:

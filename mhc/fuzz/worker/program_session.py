@@ -7,7 +7,7 @@ takes a few seconds, and later ones that contain a bug found before are mostly l
 import os
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,13 +17,24 @@ from hypothesis.strategies import SearchStrategy
 
 from mhc.case import Case
 from mhc.drawn_case import read
-from mhc.fuzz.check.program_check import COMPILER, EVALUATOR, check, explained, lower, naming, run, wrong_pass
+from mhc.fuzz.check.program_check import (
+    COMPILER,
+    EVALUATOR,
+    check,
+    explained,
+    first_failing,
+    lower,
+    naming,
+    run_on_each,
+    with_other_inputs,
+    wrong_pass,
+)
 from mhc.fuzz.findings.finding import Drawn, Finding, Reduction, finding
 from mhc.fuzz.findings.ordering import elements
 from mhc.fuzz.worker.found_programs import FoundPrograms, kind_of
 from mhc.fuzz.worker.protocol import Begun, Check, Checked, Done, Judged, Message, Observe, Round, Running
 from mhc.oracles.judge import JUDGED
-from mhc.oracles.verdict import Status, Verdict
+from mhc.oracles.verdict import Verdict
 from mhc.programs.known import is_before, known
 from mhc.programs.languages import AnyProgram, language_of
 from mhc.programs.minimise import search
@@ -98,14 +109,26 @@ class Programs:
             ready = target.prepare(chosen, list(lowered.values()), Path(name))
             self._seconds += time.perf_counter() - started
             for number, one in zip(lowered, ready, strict=True):
-                verdicts = self._timed(number, wanted[number], partial(run, wanted[number], one))
-                left_out += not self._judged(target, wanted[number], verdicts)
+                started = time.perf_counter()
+                shown, verdicts = run_on_each(self._with_inputs(number, wanted[number], target.inputs), one)
+                self._seconds += time.perf_counter() - started
+                left_out += not self._judged(target, shown, verdicts)
         self._send(Done(drawing=drawing, left_out=left_out))
+
+    def _with_inputs(self, number: int, program: AnyProgram, inputs: int) -> Iterator[AnyProgram]:
+        """Yield a program that is about to run, and again with other inputs."""
+        for one in with_other_inputs(program, inputs):
+            self._begin(number, one)
+            yield one
+
+    def _begin(self, number: int, program: AnyProgram) -> None:
+        """Say what the process ends on, if it ends."""
+        self._send(Begun(case=program.json, number=number))
+        self._send(Running(nth=1))
 
     def _timed(self, number: int, program: AnyProgram, work: Callable[[], Any]) -> Any:
         """Return what `work` returns; a process that ends in it ends on this program."""
-        self._send(Begun(case=program.json, number=number))
-        self._send(Running(nth=1))
+        self._begin(number, program)
         started = time.perf_counter()
         result = work()
         self._seconds += time.perf_counter() - started
@@ -118,7 +141,7 @@ class Programs:
             Whether it was sent: what fails and may show a bug that is reported is not judged.
         """
         started = time.perf_counter()
-        failure = _failure(verdicts)
+        failure = first_failing(verdicts)
         if failure is not None and _known(target, program):
             return False
         self._found.judged(program, None if failure is None else kind_of(failure))
@@ -169,14 +192,14 @@ class Programs:
         exact = failure.subject == "cc"  # what the C compiler says depends on the headers
         stage = failure.subject if failure.oracle == COMPILER else ""
         wanted = failure
-        if exact and (quick := _failure(check(target, program, exact=False))) is not None:
+        if exact and (quick := first_failing(check(target, program, exact=False))) is not None:
             wanted, exact = quick, False  # a small header, which takes a tenth of the time, refuses it too
 
         def holds(candidate: AnyProgram) -> bool:
             nonlocal tried
             tried += 1
             self._send(Running(nth=1 + tried))  # each has the time of a call
-            seen = None if _known(target, candidate) else _failure(check(target, candidate, exact=exact, stage=stage))
+            seen = None if _known(target, candidate) else first_failing(check(target, candidate, exact=exact, stage=stage))
             if seen is None or kind_of(seen) != kind_of(wanted):
                 return False
             one = self._shown_again(target, candidate, seen)
@@ -190,7 +213,7 @@ class Programs:
             return error.found
         seconds = _cpu_seconds() - started
         self._send(Running(nth=2 + tried))
-        last = _failure(check(target, small))
+        last = first_failing(check(target, small))
         if last is None or kind_of(last) != kind_of(failure):
             return finding(self._spec, target, program, failure)
         if (one := self._shown_again(target, small, last)) is not None:
@@ -246,7 +269,3 @@ def features_of(target: ProgramTarget) -> Features:
     if target.kind == "arithmetic":
         return ARITHMETIC
     return CPU_BEFORE_VECTORS if is_before(target.release(), "0.1.9") else CPU
-
-
-def _failure(verdicts: Sequence[Verdict]) -> Verdict | None:
-    return next((one for one in verdicts if one.status is Status.FAIL), None)

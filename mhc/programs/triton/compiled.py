@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 
-from mhc.programs.compile_error import CompileError, Run
+from mhc.programs.compile_error import CompileError, Run, run_nothing
 from mhc.programs.triton.build import built, refused, triton
 from mhc.programs.triton.grammar import TritonProgram
 from mhc.programs.triton.text import render
@@ -73,7 +73,7 @@ def prepare(
     programs: Sequence[TritonProgram], sources: Sequence[str], folder: Path, *, exact: bool = True
 ) -> list[Run | CompileError]:
     """Return what runs each program where nothing is run: it has no outputs. folder, exact: make no difference."""
-    return [dict for _ in sources]
+    return [run_nothing for _ in sources]
 
 
 @contextmanager

@@ -15,10 +15,10 @@ def prepare(
     programs: Sequence[TritonProgram], sources: Sequence[str], folder: Path, *, exact: bool = True
 ) -> list[Run | CompileError]:
     """Return what interprets each program, whose source is its text. folder, exact: make no difference."""
-    return [partial(_run, program, source) for program, source in zip(programs, sources, strict=True)]
+    return [partial(_run, source) for source in sources]
 
 
-def _run(program: TritonProgram, text: str) -> dict[str, Array]:
+def _run(text: str, program: TritonProgram) -> dict[str, Array]:
     memory = Memory(program)
     with built(text) as kernel:
         try:

@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,28 @@ def prepare(
     programs: Sequence[TritonProgram], sources: Sequence[str], folder: Path, *, exact: bool = True
 ) -> list[Run | CompileError]:
     """Return what compiles and launches each program, whose source is its text. folder, exact: make no difference."""
-    return [partial(_twice, program, source) for program, source in zip(programs, sources, strict=True)]
+    return [partial(_twice, _Kernel(source)) for source in sources]
 
 
-def _twice(program: TritonProgram, text: str) -> dict[str, Array]:
+class _Kernel:
+    """The kernel of a program's text, compiled at its first launch and loaded as long as this object lives."""
+
+    def __init__(self, text: str) -> None:
+        self._text, self._open = text, ExitStack()
+        self._function: Any = None
+
+    def __call__(self, program: TritonProgram, tensors: Sequence[Any]) -> None:
+        if self._function is None:
+            self._function = self._open.enter_context(built(self._text))
+        options = {"num_warps": program.num_warps, "num_stages": program.num_stages}
+        with own_cache():
+            self._function[program.grid](*tensors, **program.arguments, **options)
+
+    def __del__(self) -> None:
+        self._open.close()
+
+
+def _twice(kernel: _Kernel, program: TritonProgram) -> dict[str, Array]:
     """Launch a program twice, and return its outputs.
 
     Raises:
@@ -32,19 +51,20 @@ def _twice(program: TritonProgram, text: str) -> dict[str, Array]:
     """
     if any(isinstance(one, Descriptor) for one in walk(program.body)):
         triton().set_allocator(_allocated)
-    with built(text) as kernel, own_cache():
-        first, second = _once(program, kernel), _once(program, kernel)
+    first, second = _once(kernel, program), _once(kernel, program)
     for name, one in first.items():
         if one.tobytes() != second[name].tobytes():
             raise CompileError("run", f"two runs differ in {name}")
     return first
 
 
-def _once(program: TritonProgram, kernel: Any) -> dict[str, Array]:
+def _once(kernel: _Kernel, program: TritonProgram) -> dict[str, Array]:
     memory = Memory(program)
     tensors = memory.tensors(DEVICE)
     try:
-        kernel[program.grid](*tensors, **program.arguments, num_warps=program.num_warps, num_stages=program.num_stages)
+        kernel(program, tensors)
+    except CompileError:
+        raise
     except Exception as error:
         _synchronise()
         raise refused("compile", error) from error
