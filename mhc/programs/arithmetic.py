@@ -15,7 +15,7 @@ from mhc.programs import grammar
 from mhc.programs.grammar import bits_of, range_of
 
 _QUANTUM = {"float16": 4, "float32": 64, "float64": 64}  # a float is a multiple of 1 / that,
-_LARGEST = {"float16": 512, "float32": 1 << 17, "float64": 1 << 17}  # and smaller than this
+_LARGEST = {"float16": 512, "float32": 1 << 17, "float64": 1 << 34}  # and smaller than this
 
 _OF_FLOATS = ("+", "-", "*", "/", "min", "max")
 

@@ -57,11 +57,7 @@ def tidy(program: Program) -> Program:
 
 def statements(program: Program) -> Iterator[Program]:
     """Leave out many statements at once, or a single one, or put what is in a loop or a branch in its place."""
-    size = len(program.body) // 2
-    while size > 1:
-        for begin in range(0, len(program.body), size):
-            yield replace(program, body=(*program.body[:begin], *program.body[begin + size :]))
-        size //= 2
+    yield from (replace(program, body=body) for body in _shortened(program.body))
 
     def change(node: Statement) -> Iterator[tuple[Statement, ...]]:
         yield ()
@@ -268,6 +264,19 @@ def _below(node: Expr) -> Iterator[Expr]:
     for one in children(node):
         yield one  # type: ignore[misc]  # below an expression are expressions
         yield from _below(one)  # type: ignore[arg-type]
+
+
+def _shortened(body: tuple[Statement, ...]) -> Iterator[tuple[Statement, ...]]:
+    """Yield the statements without many of them, at any depth: halves, quarters, and so on."""
+    size = len(body) // 2
+    while size > 1:
+        for begin in range(0, len(body), size):
+            yield (*body[:begin], *body[begin + size :])
+        size //= 2
+    for at, node in enumerate(body):
+        for name in ("body", "then", "otherwise"):
+            for inner in _shortened(getattr(node, name, ())):
+                yield (*body[:at], replace(node, **{name: inner}), *body[at + 1 :])
 
 
 def _bodies(

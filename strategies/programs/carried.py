@@ -25,7 +25,7 @@ from mhc.strategies.programs.statements import Statements
 
 _BLOCKS = (
     *("carried", "retested", "overwritten", "apart", "alternating", "carried", "retested"),
-    *("shifted", "branched", "narrowed", "apart", "shifted", "narrowed"),
+    *("shifted", "branched", "narrowed", "apart", "shifted", "narrowed", "patch", "retested"),
 )
 _OTHERWISE = {"<": ">=", ">=": "<", ">": "<=", "<=": ">", "==": "!=", "!=": "=="}
 
@@ -55,6 +55,8 @@ class Carried(Statements):
                 return self._apart(buffer, prefix)
             case "shifted":
                 return self._shifted(buffer, prefix)
+            case "patch":
+                return self._patch(buffer, prefix)
             case "branched":
                 return self._branched(buffer, prefix)
             case "narrowed":
@@ -182,8 +184,30 @@ class Carried(Statements):
         fixed, name = self._fixed(buffer, prefix), buffer.name
         at = self._row(fixed, buffer, loop, far)
         got, put = self._pick((0, far), (0, far), (far, 0), (None, far), (None, 0))
-        value = self._made(buffer, Load(name, fixed if got is None else at(got)), self._pick(loop.var, None))
+        loaded = Load(name, fixed if got is None else at(got))
+        value = self._made(buffer, loaded, self._pick(loop.var, None)) if self._pick(True, True, False) else loaded
         return [self._around(loop, (Store(name, at(put), value),), buffer)]
+
+    def _patch(self, buffer: Buffer, prefix: Place) -> list[Statement]:
+        """Draw loops that set the first elements of some rows, or a part of a row in rows of its own, to one number."""
+        axes = [axis for axis in range(len(prefix), len(buffer.shape)) if buffer.shape[axis] > 1]
+        fixed, name = self._fixed(buffer, prefix), buffer.name
+        if not axes:
+            return [Store(name, fixed, self._number(buffer, 0))]
+        last, size = axes[-1], buffer.shape[axes[-1]]
+        pitch = self._pick(2, 3, 4, 2) if len(axes) == 1 else size
+        pitch = min(pitch, size)
+        rows = size // pitch if len(axes) == 1 else buffer.shape[axes[-2]]
+        row = self._empty(self._pick(rows, max(1, rows - 1)))
+        part = self._empty(self._expressions.integer(1, pitch))
+        at: dict[int, Expr] = {last: Var(part.var)}
+        if len(axes) == 1:
+            at[last] = Binary("+", Binary("*", Var(row.var), Const(pitch)), Var(part.var))
+        else:
+            at[axes[-2]] = Var(row.var)
+        store = Store(name, tuple(at.get(axis, one) for axis, one in enumerate(fixed)), self._number(buffer, 0))
+        inner = self._around(part, (store,), buffer)
+        return [self._around(row, (inner,), buffer)]
 
     def _branched(self, buffer: Buffer, prefix: Place) -> list[Statement]:
         """Draw a store, and then a branch that sets that element on one of its sides, or on both."""

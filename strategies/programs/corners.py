@@ -204,12 +204,18 @@ class Corners(Expressions):
         if not floats:
             return self._leaf(dtype)
         before = self.pick(*floats)
-        a = self._read(before)
+        a = self._large(before) if before == "float64" and self.pick(False, True) else self._read(before)
         a = self._across(a, 0, before) if a.low >= 0 and dtype in grammar.SIGNED else a
         a = a if a.fraction else self._part(a, before)
         if isinstance(a.node, Const) or not a.within(*range_of(dtype)):
             return self._leaf(dtype)
         return Drawn(Cast(dtype, Unary(self.pick(*grammar.ROUNDING), a.node)), a.low, a.high)
+
+    def _large(self, dtype: str) -> Drawn:
+        """Draw a float of as many digits as an integer of 32 bits has."""
+        of = self.pick("uint32", "int32")
+        a = self._moved(self._read(of), of, end=True)
+        return self._leaf(dtype) if isinstance(a.node, Const) else Drawn(Cast(dtype, a.node), a.low, a.high)
 
     def _factored(self, dtype: str) -> Drawn:
         """Draw a multiple, often of a negative number, of a sum, a difference, or the smaller or larger of two values."""

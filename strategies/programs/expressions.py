@@ -9,7 +9,7 @@ from mhc.strategies.programs.indices import Drawn, Indices, wide
 
 _OTHERS = {dtype: tuple(one for one in (*grammar.INTEGERS, "bool") if one != dtype) for dtype in grammar.INTEGERS}
 _DIVISORS = ("int32", "int64", "uint32", "uint64")
-_MOST_FLOAT = {"float16": 256, "float32": 4096, "float64": 4096}
+_MOST_FLOAT = {"float16": 256, "float32": 4096, "float64": 1 << 33}
 MOST_FRACTION = {"float16": 2, "float32": 6, "float64": 6}
 
 

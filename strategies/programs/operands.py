@@ -394,7 +394,8 @@ class Operands(Woven):
         dtype = self._scope.special[name].dtype
         others = [other for other, one in self._scope.special.items() if one.dtype == dtype]
         a, b = (Load(one, self._at(self._scope.special[one])) for one in (name, self.pick(*others)))
-        number = self._constant(dtype).node
+        zero = Const(0.0, dtype)
+        number = self.pick(zero, zero, self._constant(dtype).node)
         return Binary(op, *self.pick((a, number), (a, number), (number, a), (a, b), (a, a)))
 
     def _related(self, first: Binary) -> Expr:

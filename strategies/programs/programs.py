@@ -1,6 +1,7 @@
 """Draws programs: buffers, a grid of blocks, and the loops that fill the buffers. The simplest come first."""
 
 import math
+from collections.abc import Sequence
 from functools import partial
 
 from hypothesis import strategies as st
@@ -47,6 +48,9 @@ class _Builder(Reworked):
         for name in ("x", "w")[: self._pick(1, 2)]:
             self._input(name)
         self._special("u")
+        if self._threads == 1 and (many := self._pick(None, None, None, self._list, self._blocks)) is not None:
+            self._passed()
+            return self._made_of(many())
         grid = self._grid()
         outputs = [self._output(name, grid) for name in ("y", "z")[: self._pick(1, 1, 1, 1, 2)]]
         self._symbol()
@@ -58,6 +62,10 @@ class _Builder(Reworked):
         body += self._assumed(11)
         for output in outputs:
             body += self._fill(output, grid)
+        return self._made_of(body, grid)
+
+    def _made_of(self, body: Sequence[Statement], grid: tuple[int, ...] = (1,)) -> Program:
+        """Return the program with a body."""
         configs: dict[str, bool | int] = {name: True for name in self._features.configs if self._pick(False, False, True)}
         seed = self._expressions.integer(0, 999)
         return Program(
@@ -69,6 +77,39 @@ class _Builder(Reworked):
             configs=configs,
             symbols=self._scope.symbols,
         )
+
+    def _blocks(self) -> list[Statement]:
+        """Draw outputs that are filled, each of which several blocks of statements then set and read again."""
+        body: list[Statement] = []
+        self._deepest = 0
+        for name in ("y", "z", "v")[: self._pick(3, 2)]:
+            one = self._output(name, (1,))
+            statement, drawn = self._nest(one, (), plain=True)
+            most = SMALL if one.dtype in grammar.INTEGERS else 9  # of what the blocks store
+            self._scope.buffers[name] = (one, min(drawn.low, 0), max(drawn.high, most))
+            self._scope.fractions[name] = drawn.fraction
+            body.append(statement)
+            for _ in range(self._pick(3, 2, 4)):
+                body += self._dependent(one) if self._pick(True, True, False) else self._reworked(one)
+        return body
+
+    def _list(self) -> list[Statement]:
+        """Draw a loop over many stores, each of an element and a value of its own.
+
+        To compile one more takes little time beside a program, so that very many expressions are met.
+        """
+        rows = self._pick(4, 1, 3, 8)
+        loop = self._loop((), self._variable(0, rows - 1), rows, 0, self._pick(*self._plain))
+        bound = self._bind("int32")
+        whole = [one for one in self._features.dtypes if one in grammar.INTEGERS]
+        stores: list[Statement] = []
+        for name in ("y", "z", "v")[: self._pick(3, 2, 1)]:
+            dtype = self._pick("int32", "int64", "int32", "int64", self._pick(*whole))
+            one = Buffer(name, (rows, self._pick(12, 8, 16)), dtype, written=True)
+            self._buffers.append(one)
+            values = [self._expressions.woven(dtype, conditions=True).node for _ in range(one.shape[1])]
+            stores += [Store(name, (Var(loop.var), grammar.Const(at)), value) for at, value in enumerate(values)]
+        return [replace(loop, body=(*bound, *stores))]
 
     def _symbol(self) -> None:
         """Draw a size that the compiler does not know, of one of the parameters; mostly none."""
@@ -238,7 +279,8 @@ class _Builder(Reworked):
         if how == "nested":  # some elements are not set
             body = (If(self._expressions.condition(1), (If(self._expressions.condition(1), body),)),)
         elif how == "guarded":
-            body = (If(self._expressions.bounded() or self._expressions.condition(1), body),)
+            every = self._every(loops) if self._pick(False, True) else self._expressions.bounded()
+            body = (If(every or self._expressions.condition(1), body),)
         elif how == "nested or else":
             other = self._value(buffer.dtype)
             inner = If(self._constant_in(loops), body)
@@ -262,6 +304,13 @@ class _Builder(Reworked):
         self._unbind(bound)
         self._scope.scalars.pop(loops[0].var, None)
         return body[0], drawn
+
+    def _every(self, loops: Sequence[For]) -> Expr:
+        """Draw a condition that holds in every second iteration or so of a loop."""
+        name, by = self._pick(*loops).var, self._pick(2, 3, 4)
+        return grammar.Binary(
+            "==", grammar.Binary("%", Var(name), grammar.Const(by)), grammar.Const(self._pick(0, 1, by - 1))
+        )
 
     def _changed(self, buffer: Buffer, at: tuple[Expr, ...], drawn: Drawn) -> tuple[tuple[Statement, ...], Drawn]:
         """Draw what changes an element that was just set, and return where it lies then."""

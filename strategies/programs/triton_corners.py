@@ -32,6 +32,7 @@ class Corners(Chains):
         corners += [self._random, self._random, self._ceiling, self._pairs, self._sign]
         corners += [self._least, self._least, self._least, self._high]
         corners += [*[self._look_up] * 3, self._narrowed, self._narrowed, *[self._update] * 3]
+        corners += [self._large, self._large]
         return [*super().kinds(), *corners]
 
     def _look_up(self) -> None:
@@ -150,6 +151,19 @@ class Corners(Chains):
         near = part and blocks.op("add", part, value=float(least), flag=True)
         if near is not None and (blocks.brain or dtype != "bfloat16"):
             blocks.op("cast", near, dtype=dtype)
+
+    def _large(self) -> None:
+        """Draw a cast of floats that 31 bits do not hold."""
+        blocks = self._blocks
+        a = self._integers("uint32", "uint32", "int32")
+        if a is None:
+            return
+        one = blocks.value(a)
+        if one.dtype == "uint32":
+            a = blocks.must("or", a, blocks.full(one, 1 << 31, shape=()))
+        large = blocks.op("cast", a, dtype="float64", keep=False)
+        if large is not None:
+            blocks.op("cast", large, dtype=blocks.pick("uint32", "int64", "uint64"))
 
     def _square(self) -> None:
         """Draw a gather along an axis of a square."""

@@ -5,9 +5,10 @@ A simplifier's rules are about such expressions: `(x + c) // d - x // d`, `min(x
 
 import ast
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Literal
 
 from msgspec.structs import replace
 
@@ -23,6 +24,8 @@ _MOST_SEED = (1 << 32) - 1
 _TWINS = {"//": "%", "%": "//", "truncdiv": "truncmod", "truncmod": "truncdiv", "min": "max", "max": "min"}
 _SWAPPED = ("+", "*", "min", "max", "-", *DIVISIONS)
 _JOINED = ("-", "+", "min", "max", "-", "*")
+_UNARY: Mapping[type, Literal["not", "-", "~"]] = MappingProxyType({ast.Not: "not", ast.USub: "-", ast.Invert: "~"})
+_EQUALITY: tuple[grammar.Operation, ...] = ("==", "!=")
 _BY_NUMBERS = ("+", "//", "%", "*", "-", "min", "max", "truncdiv", "truncmod", "from")
 
 
@@ -47,6 +50,9 @@ m(x - y, y - x) | (x - y) * (y - x) | (x - y) // c + (y - x) // c | m(x // y, y 
 s(x < y, x - y, y - x) | s(x - y < z, y - x, z) | w >> c >> d | w >> c >> d | (w + y >> c) >> d | x >> c >> d | x << c >> d
 x << c << d | x >> c << d | w >> c & d | (w & c) >> d | x & c & d | x & c | (x & c) + (y & d) | x & y & x
 (w >> c) - (w >> d) | w >> c << d | w >> c >> d >> c
+-x // c | (c - x) // d | -x % c | (c - x) % d | -(x // c) | -x * y | -(x - y) + z | x * c & d | x & -c | ~x & c | ~(x & c)
+x - (x & c) | (x & c) - c | (x & c) + (x & d) | x & -x | w << c >> c | b(x < c) + b(y < d) | b(x < c) + b(x < d)
+b(x < y) - b(y < x) | b(x < y) + b(x == y) | b(x < c) * y | b(x & c == c) + b(x < d) | b(x < c) + b(y < c) + b(z < c)
 """
 _CONDITIONS = """
 x < y | x < c | x + y < x | x + y < x + z | x + c < d | c - x < d | x + c < y + d | x * c < d | x * c < y * c
@@ -58,11 +64,15 @@ x < y and y < x | x < y and x < y | x < c and not x < d | not (x < y and y < z) 
 x < c and x % d < e | x + y * c < d and e < x + y * c | x // c < d and x < e | x % c < d and x % c < e
 x < y and (y < z and z < x) | x < c and (x < d and x < e) | x < y and x < y + c | x < m(y, z) and x < y
 x // c < o | x % c < o | x // c < o | x * c < o | x + c < o | x - y < o | x & c < o | m(x, y) < o | x // c < o and x % c < o
+x & c == c | x & c == c | x & c == d | x & c == o | x % c == d | x // c == d | x == y | x % c == y % c | x & c == y & c
+c < x and x < d | y < x and x < z | y < x and x < y + c | -x < c | -x < y | -x // c < d | ~x < c | x * y < o | x * x < c
+b(x < c) + b(y < d) == c | b(x < y) == b(y < z) | b(x < c) < b(y < c)
 not not x < y | x - y < y - x | x // y < y // x | x & c < d | x & c < x & d | w >> c >> d < y | x & y < x
 """
 """Shapes of values and conditions: of one, `+` is a sum or a difference, `//` and `%` round down or to 0, `m` is `min` or
-`max`, `s` a choice, `<` any comparison, `and` may be `or`, `&` may be `|` or `^`, `w` is a multiple of `x` that reaches the
-highest bits, `o` is 0, and `c`, `d` and `e` are constants, often equal or opposite, or by how much is shifted.
+`max`, `s` a choice, `b` a condition as a number, `<` any comparison, `==` may be `!=`, `and` may be `or`, `&` may be `|` or
+`^`, `w` is a multiple of `x` that reaches the highest bits, `o` is 0, and `c`, `d` and `e` are constants, often equal or
+opposite, or by how much is shifted.
 """
 
 
@@ -92,7 +102,7 @@ class Woven(Corners):
         return super().integer(low, high) if self._choices is None else self._choices.randint(low, high)
 
     def woven(self, dtype: str, *, conditions: bool = False) -> Drawn:
-        """Draw such a value, of which one number decides all: to draw each choice would take most of the time.
+        """Draw such a value, of which one number decides all.
 
         Args:
             conditions: a third of the values are conditions.
@@ -106,6 +116,7 @@ class Woven(Corners):
         return found
 
     def _at_once(self, make: Callable[[], Any]) -> Any:
+        """Draw one number, and return what is made with all choices by it: to draw each would take most of the time."""
         if self._choices is not None:
             return make()
         self._choices = random.Random(self.integer(0, _MOST_SEED))
@@ -177,7 +188,8 @@ class Woven(Corners):
         leaves, floor = list(pool.leaves), self.pick(True, True, False)
         names: dict[str, Expr] = {name: self.pick(*leaves) for name in "xyz"}
         names |= dict(zip(self.pick("xyz", "yxz", "zxy"), leaves, strict=False))
-        names |= {name: self._number_of(pool) for name in "cde"} | {"o": Const(0, pool.dtype)}
+        number = self._number_of(pool)
+        names |= {"c": number, "d": self._number_of(pool), "e": self._number_of(pool), "o": Const(0, pool.dtype)}
         high = Binary("*", names["x"], Const(1 << bits_of(pool.dtype) - 8, pool.dtype))
         names["w"] = high if bits_of(pool.dtype) > 8 and self._measured(pool, high) is not None else names["x"]
 
@@ -185,14 +197,19 @@ class Woven(Corners):
             match node:
                 case ast.Name():
                     return names[node.id]
+                case ast.UnaryOp(op=ast.USub(), operand=ast.Name(id="c")):
+                    return self._opposite_of(pool, number)
                 case ast.UnaryOp():
-                    return Unary("not", fill(node.operand))
+                    return Unary(_UNARY[type(node.op)], fill(node.operand))
                 case ast.BoolOp():
                     return Binary(self.pick("and", "and", "or"), *self._either(*map(fill, node.values)))
                 case ast.Compare():
-                    return self._comparable(pool, fill(node.left), fill(node.comparators[0]))
+                    ops = _EQUALITY if isinstance(node.ops[0], ast.Eq) else grammar.COMPARISONS
+                    return self._comparable(pool, fill(node.left), fill(node.comparators[0]), ops)
                 case ast.Call() if len(node.args) == 3:
                     return Select(*map(fill, node.args))
+                case ast.Call() if len(node.args) == 1:
+                    return Cast(pool.dtype, fill(*node.args))
                 case ast.Call():
                     return Binary(self.pick("min", "max"), *self._either(*map(fill, node.args)))
                 case ast.BinOp(op=ast.Add()):
@@ -221,17 +238,22 @@ class Woven(Corners):
         found = self._measured(pool, node)
         return node if found is not None and found.low > 0 else Binary("max", node, Const(1, pool.dtype))
 
+    def _opposite_of(self, pool: _Pool, number: Const) -> Const:
+        """Return the opposite of a constant, which of an unsigned dtype wraps around."""
+        value = -int(number.value)
+        return replace(number, value=value if range_of(pool.dtype)[0] else value % (range_of(pool.dtype)[1] + 1))
+
     def _amount_of(self, pool: _Pool) -> Const:
         """Return by how much is shifted: often so far that two such shifts leave nothing of a value but its sign."""
         bits = bits_of(pool.dtype)
         return Const(self.pick(1, bits // 2, bits // 2 + 1, 2, 3, bits - 1, bits - 3), pool.dtype)
 
-    def _comparable(self, pool: _Pool, a: Expr, b: Expr) -> Binary:
+    def _comparable(self, pool: _Pool, a: Expr, b: Expr, ops: Sequence[grammar.Operation]) -> Binary:
         one = self._largest(pool, a) if not isinstance(a, Const) else Drawn(a, int(a.value), int(a.value))
         if isinstance(b, Const) and not one.low <= b.value <= one.high:
             b = Const(self.pick((one.low + one.high) // 2, one.low, one.high, b.value), pool.dtype)
         two = b if isinstance(b, Const) else self._largest(pool, b).node
-        return Binary(self.pick(*grammar.COMPARISONS), *self._either(one.node, two))
+        return Binary(self.pick(*ops), *self._either(one.node, two))
 
     def _tree(self, pool: _Pool, depth: int) -> Expr:
         if depth == 0:
@@ -359,7 +381,16 @@ class Woven(Corners):
             case Select():
                 a, b = self._measured(pool, node.a), self._measured(pool, node.b)
                 return None if a is None or b is None else Drawn(node, min(a.low, b.low), max(a.high, b.high))
-            case Binary() if node.op not in grammar.COMPARISONS:
+            case Cast():  # of a condition, whose sides all have a meaning
+                return Drawn(node, 0, 1)
+            case Unary(op="-" | "~" as op):
+                one = self._measured(pool, node.a)
+                if one is None:
+                    return None
+                less = op == "~"
+                kept = self._fits(-one.high - less, -one.low - less, pool.dtype)
+                return None if kept is None else Drawn(node, *kept)
+            case Binary() if node.op not in (*grammar.COMPARISONS, *grammar.LOGIC):
                 a, b = self._measured(pool, node.a), self._measured(pool, node.b)
                 if a is None or b is None or (isinstance(a.node, Const) and isinstance(b.node, Const)):
                     return None

@@ -227,4 +227,5 @@ def test_some_indices_are_of_int64() -> None:
     many = drawn(600)
     assert sum(any(buffer.scope == "index" for buffer in one.buffers) for one in many) > len(many) / 40
     at = [(one, place) for one in many for node in walk(one) for place in getattr(node, "at", ())]
+    at = [(one, place) for one, place in at if not isinstance(place, Const)]
     assert sum(grammar.dtype_of(place, one) == "int64" for one, place in at) > len(at) / 100

@@ -45,7 +45,41 @@ def test_drawn_programs_have_a_meaning_and_reach_the_whole_grammar() -> None:
     assert [one for one in wanted if not seen[one]] == []
     assert any(map(divides_by_a_value, found))
     assert len({one.id for one in found}) > 220
-    assert sum(len(list(walk(one))) for one in found) / len(found) < 80
+    for kind in (is_list, has_blocks):
+        assert len(found) / 10 < sum(map(kind, found)) < len(found) / 3
+    plain = [one for one in found if not is_list(one) and not has_blocks(one)]
+    assert sum(len(list(walk(one))) for one in plain) / len(plain) < 80
+
+
+def has_blocks(program: Program) -> bool:
+    """Return whether several outputs are set and read by many statements."""
+    return sum(one.written for one in program.buffers) > 1 and len(program.body) > 6
+
+
+def is_list(program: Program) -> bool:
+    """Return whether all that a program does is to set elements in one loop, each to a value of its own."""
+    loop = program.body[0]
+    return isinstance(loop, For) and sum(isinstance(one, Store) for one in loop.body) >= 8
+
+
+def others(programs: int, features: Features = CPU) -> list[Program]:
+    """Return drawn programs that are no lists."""
+    return [one for one in drawn(programs * 7 // 5, features) if not is_list(one)][:programs]
+
+
+def test_lists_of_values_have_many_of_what_a_simplifier_rewrites() -> None:
+    found = [one for one in drawn(200, CPU_BEFORE_VECTORS) if is_list(one)]
+    values = [one.value for program in found for one in walk(program) if isinstance(one, Store)]
+    assert len(values) / len(found) > 15
+    masked = [node for one in values for node in walk(one) if isinstance(node, Binary) and node.op in {"==", "!="}]
+    assert any(isinstance(one.a, Binary) and one.a.op == "&" and one.a.b == one.b for one in masked)
+    nodes = [node for one in values for node in walk(one)]
+    assert any(isinstance(one, Binary) and one.op == "+" and all(map(is_truth, (one.a, one.b))) for one in nodes)
+    assert any(isinstance(one, Binary) and one.op == "//" and isinstance(one.a, Unary) for one in nodes)
+
+
+def is_truth(node: object) -> bool:
+    return isinstance(node, Cast) and isinstance(node.a, Binary) and node.a.op in grammar.COMPARISONS
 
 
 def test_only_what_a_target_has_is_drawn() -> None:
@@ -155,7 +189,7 @@ def bounded(one: object) -> bool:
 
 
 def test_what_rewritings_look_for_is_drawn() -> None:
-    found = [node for program in drawn(400) for node in walk(program)]
+    found = [node for program in others(400) for node in walk(program)]
     more = (factored, 4), (less_the_rest, 5), (bounded, 20)
     assert [shape.__name__ for shape, least in more if sum(map(shape, found)) < least] == []
     wanted = (ladder, 10), (narrowed, 20), (in_rows, 30), (sum_compared, 10), (rounded, 10), (past_32_bits, 3)
@@ -176,17 +210,17 @@ def reads(node: For) -> set[str]:
 
 
 def test_loops_that_may_be_fused_follow_each_other() -> None:
-    assert sum(map(loops_alike, drawn(400, CPU_BEFORE_VECTORS))) > 9
+    assert sum(map(loops_alike, others(400, CPU_BEFORE_VECTORS))) > 9
 
 
 def test_loops_have_several_statements_that_meet_one_element() -> None:
-    loops = [node for one in drawn(400, CPU_BEFORE_VECTORS) for node in walk(one) if isinstance(node, For)]
+    loops = [node for one in others(400, CPU_BEFORE_VECTORS) for node in walk(one) if isinstance(node, For)]
     several = [one for one in loops if sum(isinstance(below, Store) for below in one.body) > 1]
     assert sum(len({below.at for below in one.body if isinstance(below, Store)}) > 1 for one in several) > 9
 
 
 def test_a_buffer_is_set_and_read_again_and_loops_may_have_no_iteration() -> None:
-    found = drawn(400, CPU_BEFORE_VECTORS)
+    found = others(400, CPU_BEFORE_VECTORS)
     again = [one for one in found if any(load.buffer == "y" for load in walk(one) if isinstance(load, Load))]
     counted = [node for one in found for node in walk(one) if isinstance(node, For) and node.count is not None]
     assert len(again) > 60
@@ -224,7 +258,7 @@ def test_loops_have_names_of_their_own_however_many_there_are() -> None:
 def test_temporary_buffers_that_live_at_once_are_often_alike() -> None:
     pairs = [
         [(one.scope, one.shape, one.dtype) for one in program.buffers if one.scope in {"local", "var"}]
-        for program in drawn(400)
+        for program in others(400)
     ]
     assert sum(len(set(one)) < len(one) for one in pairs) > 12
 
@@ -245,7 +279,7 @@ def past_sum(one: object) -> bool:
 
 
 def test_bools_are_compared_and_numbers_of_64_bits_chosen_beside_those_of_32() -> None:
-    found = [(program, node) for program in drawn(400) for node in walk(program)]
+    found = [(program, node) for program in others(400) for node in walk(program)]
     compared = [(program, node.a) for program, node in found if isinstance(node, Binary) and node.op in grammar.COMPARISONS]
     assert sum(grammar.dtype_of(one, program) == "bool" for program, one in compared) > 5
     assert sum(chosen(node) for _, node in found) > 1
@@ -285,7 +319,7 @@ def equal_operands(one: object) -> bool:
 
 
 def test_operands_are_of_every_kind() -> None:
-    found = [node for program in drawn(400, CPU_BEFORE_VECTORS) for node in walk(program)]
+    found = [node for program in others(400, CPU_BEFORE_VECTORS) for node in walk(program)]
     shapes = (related, 8), (divided_by_a_value, 20), (shifted_by_a_value, 5), (cast_of_bool_of_a_number, 20)
     for shape, least in (*shapes, (both_operations, 100), (equal_operands, 40)):
         assert sum(map(shape, found)) >= least, shape.__name__
@@ -314,7 +348,7 @@ def product_compared(one: object) -> bool:
 
 
 def test_iterations_and_branches_depend_on_what_is_stored_before() -> None:
-    found = [node for program in drawn(400, CPU_BEFORE_VECTORS) for node in walk(program)]
+    found = [node for program in others(400, CPU_BEFORE_VECTORS) for node in walk(program)]
     for shape, least in ((carries, 8), (retests, 6), (product_compared, 20)):
         assert sum(map(shape, found)) >= least, shape.__name__
 
@@ -343,7 +377,7 @@ def widened_then(program: Program, one: object) -> bool:
 
 
 def test_what_wraps_around_and_what_divides_by_0_elsewhere_is_drawn() -> None:
-    found = drawn(400, CPU_BEFORE_VECTORS)
+    found = others(400, CPU_BEFORE_VECTORS)
     nodes = [(program, node) for program in found for node in walk(program)]
     assert sum(guards_a_division(node) for _, node in nodes) >= 8
     assert not any(guards_a_division(node) for program in drawn(100, ARITHMETIC) for node in walk(program))
@@ -366,7 +400,7 @@ def nested(one: object) -> bool:
 
 
 def test_dependent_loops_are_nested_and_elements_passed_on_to_other_buffers() -> None:
-    nodes = [node for program in drawn(400, CPU_BEFORE_VECTORS) for node in walk(program)]
+    nodes = [node for program in others(400, CPU_BEFORE_VECTORS) for node in walk(program)]
     assert sum(map(nested, nodes)) >= 3
     stores = [one for one in nodes if isinstance(one, Store) and isinstance(one.value, Load)]
     assert sum(one.buffer != one.value.buffer for one in stores if isinstance(one.value, Load)) >= 150
@@ -386,7 +420,7 @@ def begins_with_a_constant(one: object) -> bool:
 
 
 def test_loops_begin_below_0_and_fill_buffers_that_they_read() -> None:
-    found = drawn(400, CPU_BEFORE_VECTORS)
+    found = others(400, CPU_BEFORE_VECTORS)
     nodes = [node for program in found for node in walk(program)]
     assert sum(map(begins_below_0, nodes)) > 30
     assert sum(map(begins_with_a_constant, nodes)) > 25
@@ -405,7 +439,7 @@ def test_loops_begin_below_0_and_fill_buffers_that_they_read() -> None:
 
 def test_what_may_be_nan_is_compared_and_read_by_nothing_else() -> None:
     compared = 0
-    for program in drawn(400):
+    for program in others(400):
         special = {one.name for one in program.buffers if one.special}
         assert ("NaN and infinities" in features(program)) == bool(special)
         read = [one for one in walk(program) if isinstance(one, Load) and one.buffer in special]

@@ -21,7 +21,7 @@ NUMPY: Mapping[str, np.dtype[Any]] = {
 MEMORY: Mapping[str, np.dtype[Any]] = {name: np.dtype("float32" if name == "bfloat16" else name) for name in NUMPY}
 """What holds the elements of a buffer; NumPy has no bfloat16."""
 _QUANTUM = {"bfloat16": 4, "float16": 4, "float32": 64, "float64": 64}  # a float is a multiple of 1 / that,
-_LARGEST = {"bfloat16": 64, "float16": 512, "float32": 1 << 17, "float64": 1 << 17}  # and not larger than this
+_LARGEST = {"bfloat16": 64, "float16": 512, "float32": 1 << 17, "float64": 1 << 34}  # and not larger than this
 LARGEST_BLOCK = 4096
 
 
