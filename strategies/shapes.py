@@ -35,6 +35,8 @@ RANKS = (1, 2, 2, 2, 3, 0)
 """Leading axes that a tensor with `*B` has."""
 FORMS = (*("any",) * 4, "equal", "most")
 """Usual sizes: any, two axes or more equal and above 1, or one axis at its most or one less."""
+_EMPTY = 4
+"""By so much likelier than another size is 0, of an axis that may have it."""
 _ALL = (False, True)
 _BELOW = (0, 0, 1)
 
@@ -159,6 +161,6 @@ def plain_shapes(draw: st.DrawFn, limit: Limit, tiles: tuple[int, ...] = TILES) 
             for size in (*(() if axis in ahead else FEW), *usual)
             if axis.least <= size <= most and limit.table.problem({**sizes, axis.name: size}) is None
         ]
-        empty = [0] if axis.least == 0 else []
+        empty = [0] * _EMPTY if axis.least == 0 else []
         sizes[axis.name] = draw(choice((*inside, *empty) or (axis.least,)))
     return limit.table.sizes(sizes)

@@ -11,7 +11,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from mhc.declaration import beside
 from mhc.declared import AS_REFERENCE, Declared
-from mhc.oracles.bounds import derived_scalars, place, resampled, tape, together  # noqa: F401  # importing resampled registers its compositions
+from mhc.oracles.bounds import derived_scalars, made_nan, place, resampled, tape, together  # noqa: F401  # importing resampled registers its compositions
 from mhc.oracles.bounds.carried import Carried
 from mhc.oracles.bounds.composed import Composed
 from mhc.oracles.bounds.error_number import ErrorNumber
@@ -89,8 +89,16 @@ def read(
 
         return tape.made(make, number)
 
+    made = made_nan.all_made(arguments)
+    if record is not None:
+        record.makes_nan = made
     with tape.recorded(record), derived_scalars.kept({} if record is None else record.scalars):
-        with number.forward(), torch.set_grad_enabled(bool(upstream)), sdpa_kernel(SDPBackend.MATH):
+        with (
+            made_nan.opened(made=made),
+            number.forward(),
+            torch.set_grad_enabled(bool(upstream)),
+            sdpa_kernel(SDPBackend.MATH),
+        ):
             given = [carried(one, requires_grad=bool(upstream) and at not in constant) for at, one in enumerate(arguments)]
             with beside(arguments), Made(number), Composed():
                 results = function(*given, **derived_scalars.tracked(scalars))
@@ -106,7 +114,8 @@ def read(
         ]
         if pairs and leaves:
             weights = [carried(gradient, requires_grad=False) for _, gradient in pairs]
-            found = torch.autograd.grad([one for one, _ in pairs], leaves, weights, allow_unused=True)
+            with made_nan.opened():
+                found = torch.autograd.grad([one for one, _ in pairs], leaves, weights, allow_unused=True)
             by_leaf = {id(leaf): one if isinstance(one, Carried) else None for leaf, one in zip(leaves, found, strict=True)}
             gradients = [by_leaf.get(id(one)) for one in given]
     if record is not None:

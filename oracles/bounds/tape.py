@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from mhc.oracles.bounds import place
+from mhc.oracles.bounds import made_nan, place
 
 _CONTAINERS = (tuple, list, dict)
 """What arguments are in; a `Slot` is one."""
@@ -42,6 +42,7 @@ class Tape:
         forward: how many operations are the forward's.
         scalars: the errors of numbers that the function computed from scalars.
         largest: elements of the largest result. device: where results are.
+        makes_nan: each NaN of the forward is made of other numbers.
     """
 
     def __init__(self) -> None:
@@ -50,6 +51,7 @@ class Tape:
         self.scalars: dict[float, float] = {}
         self.largest = 0
         self.device = torch.device("cpu")
+        self.makes_nan = False
         self._steps: list[_Step] = []
         self._plain: list[tuple[Tensor, int]] = []
         self._count = 0
@@ -101,9 +103,10 @@ class Tape:
         values: dict[int, Any] = {}
         alone = all(step.makes or step.rule is not None for step in self._steps)
         with torch.no_grad(), place.known() as at:
-            with number.forward():
+            with number.forward(), made_nan.opened(made=self.makes_nan):
                 self._repeat(number, values, slice(None, self.forward), at, alone=alone)
-            self._repeat(number, values, slice(self.forward, None), at, alone=alone)
+            with made_nan.opened():
+                self._repeat(number, values, slice(self.forward, None), at, alone=alone)
         return _filled(self._ends, values)
 
     def _repeat(

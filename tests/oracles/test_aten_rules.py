@@ -307,6 +307,8 @@ EXAMPLES: Mapping[str, Sequence[tuple[Callable[..., Any], Draws]]] = {
         (lambda a, b, c: torch.view_as_real(torch.complex(a, b) / c), (A, B, A)),
         (lambda a, b: torch.complex(a, b).abs(), (A, B)),
         (lambda a, b: torch.view_as_real(torch.complex(a, b).exp()), (A, B)),
+        (lambda a, b: torch.view_as_real(torch.complex(a, b) @ torch.complex(b, a).mT), (A, B)),
+        (lambda a, b: torch.view_as_real(torch.einsum("tc,sc->ts", torch.complex(a, b), a + 0j)), (A, B)),
     ],
     "polar": [(lambda a, b: torch.view_as_real(torch.polar(a, b)), (POSITIVE, B))],
     **{

@@ -304,6 +304,40 @@ def test_a_gradient_that_a_nan_masks_is_not_promised_and_others_are(at_nan: floa
     assert gradients(1.0) == ["dx"]
 
 
+@operator(a="[D] storage", b="[D] storage", D=(1, 9))
+def positive_difference(a: Tensor, b: Tensor) -> Tensor:
+    return (a.float() - b.float()).relu().to(a.dtype)
+
+
+@pytest.mark.parametrize("given", [math.inf, math.nan])
+def test_what_an_order_of_nan_decides_is_open(given: float) -> None:
+    """inf - inf is neither above 0 nor below it, and the gradient of relu is that of either side."""
+
+    def backward(masks: bool, wrong: float, a: Tensor, b: Tensor, dy: Tensor) -> tuple[Tensor, Tensor]:
+        x = a - b
+        da = (torch.where(x > 0, dy, 0.0) if masks else torch.where(x <= 0, 0.0, dy)) + wrong
+        return da, -da
+
+    SIZES["positive_difference"] = {"D": 4}
+    infinite = {"a": {"literals": (((1,), math.inf), ((2,), 3.0))}, "b": {"literals": (((1,), math.inf), ((3,), given))}}
+    for masks, wrong, fails in ((True, 0.0, []), (False, 0.0, []), (True, 1.0, ["da", "db"])):
+        mine = Implementation(name="mine", operator=positive_difference, backward=partial(backward, masks, wrong))
+        assert failing(positive_difference, mine, **infinite) == fails
+
+
+@operator(a="[D] storage", b="[D] storage", D=(1, 9))
+def above_zero(a: Tensor, b: Tensor) -> Tensor:
+    return torch.where(a.float() - b.float() > 0, 2.0, 1.0)
+
+
+def test_what_an_order_of_nan_decides_is_promised_where_the_nan_is_given() -> None:
+    SIZES["above_zero"] = {"D": 4}
+    turned = Implementation(name="mine", operator=above_zero, function=lambda a, b: torch.where(a - b <= 0, 1.0, 2.0))
+    infinite = {"a": {"literals": (((1,), math.inf), ((2,), 3.0))}, "b": {"literals": (((1,), math.inf),)}}
+    assert failing(above_zero, turned, **infinite) == []
+    assert failing(above_zero, turned, a={"literals": (((1,), math.nan),)}) == ["y"]
+
+
 def failing(table: Operator, mine: Implementation, dtype: str = "float32", /, **changes: dict[str, Any]) -> list[str]:
     """What fails on a case of ones, but for the changes."""
     case = default_case(operator=table.name, dtype=dtype, **SIZES[table.name])

@@ -5,13 +5,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mhc.oracles.bounds import elementary, most
+from mhc.oracles.bounds import elementary, made_nan, most
 from mhc.oracles.bounds.aten.order import extreme
 from mhc.oracles.bounds.aten.registry import alike, aten, integers, narrowed, promoted, promoted_dtype, rule, scalar
 from mhc.oracles.bounds.aten.sums import reduced
 from mhc.oracles.bounds.error_number import ErrorNumber
 from mhc.oracles.bounds.mask import Mask
 from mhc.oracles.bounds.rounding import ELEMENTARY, magnitude, unit_roundoff
+
+_ORDERED = {aten.lt, aten.gt, aten.le, aten.ge}
 
 
 def _compared(func: Any, a: Any, b: Any) -> Any:
@@ -25,13 +27,24 @@ def _compared(func: Any, a: Any, b: Any) -> Any:
         first, second = (one.double() if isinstance(one, Tensor) else one for one in (first, second))
     if a is b:  # only NaN differs from itself
         error = torch.where(error.isinf(), torch.inf, 0.0)
+    open_nan = (
+        _has_no_order(first, second) if getattr(func, "overloadpacket", func) in _ORDERED and made_nan.is_open() else None
+    )
     if not bool((error > 0).any()):
-        return value
+        return value if open_nan is None else Mask(value, open_nan)
     unsure = ((first - second).abs() <= error) | error.isinf()
     unsure &= (error > 0).expand(unsure.shape)
     if isinstance(a, ErrorNumber) and isinstance(b, ErrorNumber) and not (a.most is None and b.most is None):
         unsure &= ~(most.below(a, b) | most.below(b, a))
+    unsure = unsure if open_nan is None else unsure | open_nan
     return Mask(value, unsure) if bool(unsure.any()) else value
+
+
+def _has_no_order(*sides: Any) -> Tensor | None:
+    """Return where a side is NaN; None where none is."""
+    first, second = (torch.as_tensor(one).isnan() for one in sides)
+    found = first | second
+    return found if bool(found.any()) else None
 
 
 rule(aten.eq, aten.ne, aten.lt, aten.gt, aten.le, aten.ge)(_compared)

@@ -121,6 +121,27 @@ def _quotient(a: Any, b: Any) -> Complex:
 _paired(_quotient, aten.div)
 
 
+def _multiplied(real: Callable[..., Any]) -> Callable[..., Any]:
+    """Let the rule of a matrix product take complex factors: its parts are sums of two products of theirs."""
+
+    def apply(func: Any, a: Any, b: Any) -> Any:
+        parts = [one.real for one in (a, b) if isinstance(one, Complex)]
+        if not parts:
+            return real(func, a, b)
+        one, other = (_apart(factor, type(parts[0]), parts[0].dtype) for factor in (a, b))
+        one, other = _both(one, other), _both(other, one)
+        return Complex(
+            real(func, one.real, other.real) - real(func, one.imaginary, other.imaginary),
+            real(func, one.real, other.imaginary) + real(func, one.imaginary, other.real),
+        )
+
+    return apply
+
+
+for _product in (aten.mm.default, aten.bmm.default, aten.matmul.default):
+    RULES[_product] = _multiplied(RULES[_product])
+
+
 def _extended(function: Callable[..., Any], *operations: Any) -> None:
     """Let the rule of an operation on one number take a complex one."""
 
