@@ -36,7 +36,7 @@ RANKS = (1, 2, 2, 2, 3, 0)
 FORMS = (*("any",) * 4, "equal", "most")
 """Usual sizes: any, two axes or more equal and above 1, or one axis at its most or one less."""
 _EMPTY = 4
-"""By so much likelier than another size is 0, of an axis that may have it."""
+"""0 is drawn so many times as often as another size, of an axis that may have it."""
 _ALL = (False, True)
 _BELOW = (0, 0, 1)
 

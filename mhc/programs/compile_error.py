@@ -1,6 +1,8 @@
 """How a compiler under test fails, and what runs a program that it compiled."""
 
+import os
 import re
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -25,6 +27,18 @@ def run_nothing(program: Any) -> dict[str, np.ndarray[Any, Any]]:
     """Return no outputs: what was compiled runs nowhere."""
     del program
     return {}
+
+
+def synchronise() -> None:
+    """Wait for the GPU. An error of the driver ends the process, since no kernel runs in it any more."""
+    import torch  # noqa: PLC0415
+
+    try:
+        torch.cuda.synchronize()
+    except RuntimeError as error:
+        sys.stderr.write(f"{error}\n")
+        sys.stderr.flush()
+        os.abort()
 
 
 class CompileError(Exception):

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from mhc.programs import guarded, tilelang_lower
-from mhc.programs.compile_error import CompileError, Run, run_nothing
+from mhc.programs.compile_error import CompileError, Run, run_nothing, synchronise
 from mhc.programs.evaluate import passed_of
 from mhc.programs.grammar import Program
 from mhc.programs.guarded import GUARD
@@ -253,7 +253,7 @@ def _by_adapter(adapter: Callable[[], Any], program: Program) -> dict[str, np.nd
         dtype = getattr(torch, one.dtype)
         inner.append(memory[one.name][GUARD : memory[one.name].numel() - GUARD].view(dtype).reshape(one.shape))
     compiled(*inner)
-    torch.cuda.synchronize()
+    synchronise()
     return guarded.outputs(program, {name: one.cpu().numpy() for name, one in memory.items()})
 
 

@@ -6,15 +6,31 @@ A NaN that is given must be propagated. A gradient has either side of the choice
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
+import torch
 from torch import Tensor
 
 _open = False
+_found = 0
 
 
-def is_open() -> bool:
-    """Return whether comparisons of NaN are open."""
-    return _open
+def without_order(*sides: Any) -> Tensor | None:
+    """Return where comparisons of two sides are open; None where none is."""
+    global _found  # noqa: PLW0603
+    if not _open:
+        return None
+    first, second = (torch.as_tensor(one).isnan() for one in sides)
+    at = first | second
+    if not bool(at.any()):
+        return None
+    _found += 1
+    return at
+
+
+def found() -> int:
+    """Return how often comparisons were open so far in this process."""
+    return _found
 
 
 def all_made(given: Sequence[Tensor | None]) -> bool:
@@ -23,14 +39,10 @@ def all_made(given: Sequence[Tensor | None]) -> bool:
 
 
 @contextmanager
-def opened(*, made: bool = True) -> Iterator[None]:
-    """Have comparisons of NaN be open within the block.
-
-    Args:
-        made: each NaN is made of other numbers.
-    """
+def opened(now: bool) -> Iterator[None]:
+    """Have comparisons of NaN be open within the block, or have none be."""
     global _open  # noqa: PLW0603
-    before, _open = _open, made
+    before, _open = _open, now
     try:
         yield
     finally:

@@ -12,7 +12,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from mhc.declaration import beside
 from mhc.declared import AS_REFERENCE, Declared
 from mhc.oracles.bounds import derived_scalars, made_nan, place, resampled, tape, together  # noqa: F401  # importing resampled registers its compositions
-from mhc.oracles.bounds.carried import Carried
+from mhc.oracles.bounds.carried import Carried, UnreadableReference
 from mhc.oracles.bounds.composed import Composed
 from mhc.oracles.bounds.error_number import ErrorNumber
 from mhc.oracles.bounds.made import Made
@@ -70,6 +70,33 @@ def read(
     Raises:
         UnreadableReference: an operation has no rule.
     """
+    options: dict[str, Any] = {"constant": constant, "with_quantum": with_quantum, "declared": declared, "record": record}
+    once = partial(_read, function, arguments, scalars, upstream, number, **options)
+    found = made_nan.found()
+    try:
+        return once(opens=(made_nan.all_made(arguments), True))
+    except UnreadableReference:
+        if made_nan.found() == found:
+            raise
+    if record is not None:  # what is open has no rule there
+        record.begin()
+    return once(opens=(False, False))
+
+
+def _read(
+    function: Callable[..., Any],
+    arguments: Sequence[Tensor | None],
+    scalars: Mapping[str, Any],
+    upstream: Sequence[Tensor | None],
+    number: type[ErrorNumber],
+    *,
+    constant: Collection[int],
+    with_quantum: bool,
+    declared: Declared,
+    record: tape.Tape | None,
+    opens: tuple[bool, bool],
+) -> Reading:
+    """Do what `read` does. opens: whether comparisons of NaN are open in the forward, and in the backward."""
     masks = Mask.made
     place.forget()
     number = with_factors(number, declared.matmul)
@@ -89,12 +116,11 @@ def read(
 
         return tape.made(make, number)
 
-    made = made_nan.all_made(arguments)
     if record is not None:
-        record.makes_nan = made
+        record.opens = opens
     with tape.recorded(record), derived_scalars.kept({} if record is None else record.scalars):
         with (
-            made_nan.opened(made=made),
+            made_nan.opened(opens[0]),
             number.forward(),
             torch.set_grad_enabled(bool(upstream)),
             sdpa_kernel(SDPBackend.MATH),
@@ -114,7 +140,7 @@ def read(
         ]
         if pairs and leaves:
             weights = [carried(gradient, requires_grad=False) for _, gradient in pairs]
-            with made_nan.opened():
+            with made_nan.opened(opens[1]):
                 found = torch.autograd.grad([one for one, _ in pairs], leaves, weights, allow_unused=True)
             by_leaf = {id(leaf): one if isinstance(one, Carried) else None for leaf, one in zip(leaves, found, strict=True)}
             gradients = [by_leaf.get(id(one)) for one in given]

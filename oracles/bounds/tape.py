@@ -42,16 +42,20 @@ class Tape:
         forward: how many operations are the forward's.
         scalars: the errors of numbers that the function computed from scalars.
         largest: elements of the largest result. device: where results are.
-        makes_nan: each NaN of the forward is made of other numbers.
+        opens: whether comparisons of NaN are open in the forward, and in the backward.
     """
 
     def __init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        """Forget what was recorded."""
         self.whole = True
         self.forward = 0
         self.scalars: dict[float, float] = {}
         self.largest = 0
         self.device = torch.device("cpu")
-        self.makes_nan = False
+        self.opens = False, False
         self._steps: list[_Step] = []
         self._plain: list[tuple[Tensor, int]] = []
         self._count = 0
@@ -103,9 +107,9 @@ class Tape:
         values: dict[int, Any] = {}
         alone = all(step.makes or step.rule is not None for step in self._steps)
         with torch.no_grad(), place.known() as at:
-            with number.forward(), made_nan.opened(made=self.makes_nan):
+            with number.forward(), made_nan.opened(self.opens[0]):
                 self._repeat(number, values, slice(None, self.forward), at, alone=alone)
-            with made_nan.opened():
+            with made_nan.opened(self.opens[1]):
                 self._repeat(number, values, slice(self.forward, None), at, alone=alone)
         return _filled(self._ends, values)
 

@@ -307,7 +307,9 @@ class _Builder(Reworked):
 
     def _every(self, loops: Sequence[For]) -> Expr:
         """Draw a condition that holds in every second iteration or so of a loop."""
-        name, by = self._pick(*loops).var, self._pick(2, 3, 4)
+        names = self._scope.variables  # without those of int64
+        name = self._pick(*([one.var for one in loops if one.var in names] or list(names)))
+        by = self._pick(2, 3, 4)
         return grammar.Binary(
             "==", grammar.Binary("%", Var(name), grammar.Const(by)), grammar.Const(self._pick(0, 1, by - 1))
         )

@@ -16,7 +16,7 @@ DEPTH = 3
 PLAINLY = ("serial", "unroll")
 """Loops that run one iteration after the other."""
 SMALL = 100  # floats hold these integers, and sums of a few
-_LETTERS = "ijklmnpqrstu"
+_LETTERS = "ijklmnpqrst"
 
 
 @dataclass(frozen=True)

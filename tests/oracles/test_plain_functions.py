@@ -19,6 +19,8 @@ from mhc.observation import observe
 from mhc.operator import Operator
 from mhc.oracles import exact, linear, precision
 from mhc.oracles.bound import tolerances
+from mhc.oracles.bounds.error_number import ErrorNumber
+from mhc.oracles.bounds.reading import RepeatedReader
 from mhc.oracles.judge import judge
 from mhc.oracles.trial import Gate, Trial
 from mhc.oracles.verdict import Status, Verdict
@@ -319,7 +321,10 @@ def test_what_an_order_of_nan_decides_is_open(given: float) -> None:
         return da, -da
 
     SIZES["positive_difference"] = {"D": 4}
-    infinite = {"a": {"literals": (((1,), math.inf), ((2,), 3.0))}, "b": {"literals": (((1,), math.inf), ((3,), given))}}
+    infinite: dict[str, dict[str, Any]] = {
+        "a": {"literals": (((1,), math.inf), ((2,), 3.0))},
+        "b": {"literals": (((1,), math.inf), ((3,), given))},
+    }
     for masks, wrong, fails in ((True, 0.0, []), (False, 0.0, []), (True, 1.0, ["da", "db"])):
         mine = Implementation(name="mine", operator=positive_difference, backward=partial(backward, masks, wrong))
         assert failing(positive_difference, mine, **infinite) == fails
@@ -333,9 +338,28 @@ def above_zero(a: Tensor, b: Tensor) -> Tensor:
 def test_what_an_order_of_nan_decides_is_promised_where_the_nan_is_given() -> None:
     SIZES["above_zero"] = {"D": 4}
     turned = Implementation(name="mine", operator=above_zero, function=lambda a, b: torch.where(a - b <= 0, 1.0, 2.0))
-    infinite = {"a": {"literals": (((1,), math.inf), ((2,), 3.0))}, "b": {"literals": (((1,), math.inf),)}}
+    infinite: dict[str, dict[str, Any]] = {
+        "a": {"literals": (((1,), math.inf), ((2,), 3.0))},
+        "b": {"literals": (((1,), math.inf),)},
+    }
     assert failing(above_zero, turned, **infinite) == []
     assert failing(above_zero, turned, a={"literals": (((1,), math.nan),)}) == ["y"]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda a, b: torch.where((a - b > 0) != (a > 0), a, b),
+        lambda a, b: torch.where((a - b > 0).any(), a, b),
+        lambda a, b: b.masked_scatter(a - b > 0, a),
+    ],
+)
+def test_where_what_is_open_has_no_rule_nan_decides_as_in_the_reference(function: Callable[..., Tensor]) -> None:
+    a, b = torch.tensor([1.0, math.inf, 2.0]), torch.tensor([0.0, math.inf, 3.0])
+    reader = RepeatedReader(function, [a, b], {}, [torch.ones(3)])
+    for _ in ("read", "repeated"):
+        (output,) = reader(ErrorNumber).outputs
+        torch.testing.assert_close(output.value, function(a.double(), b.double()))
 
 
 def failing(table: Operator, mine: Implementation, dtype: str = "float32", /, **changes: dict[str, Any]) -> list[str]:

@@ -98,6 +98,13 @@ def test_statements_are_left_out_by_halves_first() -> None:
     assert [first.count("z["), second.count("z[")] == [2, 2]
 
 
+def test_statements_of_a_loop_are_left_out_by_halves_too() -> None:
+    stores = tuple(Store("z", (Const(at),), Const(at, "uint8")) for at in range(4))
+    found = list(map(render, statements(replace(BIG, body=(For("serial", "i", 2, stores),)))))
+    assert [one.count("z[") for one in found[:2]] == [2, 2]
+    assert all("for i in" in one for one in found[:2])
+
+
 def test_every_step_leads_to_another_program_and_the_search_never_goes_up() -> None:
     seen = [BIG]
 

@@ -14,7 +14,7 @@ from mhc.fuzz.check.program_check import check, run
 from mhc.fuzz.worker.program_session import Programs
 from mhc.fuzz.worker.protocol import Checked, Message, Round
 from mhc.oracles.verdict import Status
-from mhc.programs.compile_error import CompileError
+from mhc.programs.compile_error import CompileError, synchronise
 from mhc.programs.known import Known, known
 from mhc.programs.minimise import search
 from mhc.programs.targets import TARGETS, ProgramTarget, target_named
@@ -362,11 +362,15 @@ def test_a_launch_gives_the_kernel_its_buffers_twice(monkeypatch: pytest.MonkeyP
 
             return launch
 
+    entered = 0
+
     class Built:
         def __init__(self, text: str) -> None:
             assert text == render(one)
 
         def __enter__(self) -> Kernel:
+            nonlocal entered
+            entered += 1
             return Kernel()
 
         def __exit__(self, *_: object) -> None:
@@ -375,19 +379,20 @@ def test_a_launch_gives_the_kernel_its_buffers_twice(monkeypatch: pytest.MonkeyP
     one = program(Op("v2", "full", value=3, flag=True), Op("v9", "add", ("v1", "v2")), grid=(2, 1), num_warps=8)
     monkeypatch.setattr(launched, "built", Built)
     monkeypatch.setattr(launched, "DEVICE", "cpu")
-    monkeypatch.setattr(launched, "_synchronise", lambda: None)
+    monkeypatch.setattr(launched, "synchronise", lambda: None)
     (ready,) = launched.prepare([one], [render(one)], Path())
     assert not isinstance(ready, CompileError)
     assert ready(one)["y"].tolist() == [1, 2, 3, 4]
     assert launches == [((2, 1), {"num_warps": 8, "num_stages": 3})] * 2
     with pytest.raises(CompileError, match="two runs differ in y"):
         ready(one)
+    assert entered == 1, "compiled once"
 
 
 def test_a_launch_allocates_memory_for_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
     allocators: list[Callable[..., Any]] = []
     monkeypatch.setattr(launched, "triton", lambda: SimpleNamespace(set_allocator=allocators.append))
-    monkeypatch.setattr(launched, "_once", lambda one, kernel: {})
+    monkeypatch.setattr(launched, "_once", lambda kernel, one: {})
     monkeypatch.setattr(launched, "DEVICE", "cpu")
     ran = [RIGHT[0], DESCRIBED]
     plain, described = launched.prepare(ran, list(map(render, ran)), Path())
@@ -408,7 +413,7 @@ def test_an_error_of_the_driver_ends_the_process(monkeypatch: pytest.MonkeyPatch
     ended: list[bool] = []
     monkeypatch.setattr("torch.cuda.synchronize", lost)
     monkeypatch.setattr("os.abort", lambda: ended.append(True))
-    launched._synchronise()
+    synchronise()
     assert ended == [True]
 
 

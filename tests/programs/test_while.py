@@ -19,7 +19,7 @@ from mhc.programs.targets import TARGETS
 from mhc.programs.tilelang_text import render
 from mhc.programs.tilelang_words import signature
 from mhc.strategies.programs.programs import ARITHMETIC, CPU
-from tests.support.drawn_programs import drawn
+from tests.support.drawn_programs import drawn, others
 from tests.support.needs import needs_tilelang
 
 V, ZERO, ONE = Var("v"), Const(0), Const(1)
@@ -78,7 +78,7 @@ def test_the_minimiser_takes_the_body_once_or_under_the_condition() -> None:
 
 def test_some_programs_have_them_and_they_turn() -> None:
     for features in (CPU, ARITHMETIC):
-        many = drawn(200, features)
+        many = others(200, features)
         having = [one for one in many if any(isinstance(node, While) for node in walk(one))]
         assert len(many) / 25 < len(having) < len(many) / 4
 

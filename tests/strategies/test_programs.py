@@ -2,6 +2,7 @@
 
 import itertools
 from collections import Counter
+from functools import partial
 from typing import Any
 
 import hypothesis
@@ -9,17 +10,18 @@ from hypothesis import find, given, strategies
 from msgspec.structs import replace
 
 from mhc.programs import grammar
-from mhc.programs.arithmetic import Invalid
+from mhc.programs.arithmetic import Invalid, has_meaning
 from mhc.programs.evaluate import evaluate
 from mhc.programs.grammar import ROUNDING, Binary, Buffer, Cast, Const, For, Load, Program, Select, Store, Unary, Var, walk
 from mhc.programs.tile_edits import mapped
 from mhc.programs.tilelang_text import render
 from mhc.programs.tilelang_words import features
-from mhc.strategies.programs.programs import ARITHMETIC, CPU, CPU_BEFORE_VECTORS, GPU, _Builder, programs
+from mhc.strategies.programs.programs import ARITHMETIC, CPU, CPU_BEFORE_VECTORS, GPU, _Builder, _programs, programs
 from mhc.strategies.programs.statements import Features
 from mhc.strategies.programs.woven import DIVISIONS
+from mhc.strategies.rounds import drawn as one_round
 from mhc.strategies.rounds import quiet
-from tests.support.drawn_programs import drawn
+from tests.support.drawn_programs import drawn, is_list, others
 
 EMPTY = Program(buffers=(Buffer("y", (1,), "int32", written=True),), body=())
 
@@ -54,17 +56,6 @@ def test_drawn_programs_have_a_meaning_and_reach_the_whole_grammar() -> None:
 def has_blocks(program: Program) -> bool:
     """Return whether several outputs are set and read by many statements."""
     return sum(one.written for one in program.buffers) > 1 and len(program.body) > 6
-
-
-def is_list(program: Program) -> bool:
-    """Return whether all that a program does is to set elements in one loop, each to a value of its own."""
-    loop = program.body[0]
-    return isinstance(loop, For) and sum(isinstance(one, Store) for one in loop.body) >= 8
-
-
-def others(programs: int, features: Features = CPU) -> list[Program]:
-    """Return drawn programs that are no lists."""
-    return [one for one in drawn(programs * 7 // 5, features) if not is_list(one)][:programs]
 
 
 def test_lists_of_values_have_many_of_what_a_simplifier_rewrites() -> None:
@@ -261,6 +252,13 @@ def test_temporary_buffers_that_live_at_once_are_often_alike() -> None:
         for program in others(400)
     ]
     assert sum(len(set(one)) < len(one) for one in pairs) > 12
+
+
+def test_most_long_programs_have_a_meaning() -> None:
+    """A name that is drawn twice, or an index out of bounds, would leave few of them."""
+    made = [one for seed in range(12) for one in one_round(_programs(CPU), 10, seed) if has_blocks(one)]
+    assert len(made) > 8
+    assert sum(map(partial(has_meaning, evaluate), made)) > len(made) * 9 / 10
 
 
 def test_the_simplest_program_is_small() -> None:

@@ -1,14 +1,12 @@
 """Triton on a GPU: compiles a program for it and launches it twice."""
 
-import os
-import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mhc.programs.compile_error import CompileError, Run
+from mhc.programs.compile_error import CompileError, Run, synchronise
 from mhc.programs.triton.build import built, refused, triton
 from mhc.programs.triton.compiled import own_cache
 from mhc.programs.triton.grammar import Descriptor, TritonProgram, walk
@@ -66,9 +64,9 @@ def _once(kernel: _Kernel, program: TritonProgram) -> dict[str, Array]:
     except CompileError:
         raise
     except Exception as error:
-        _synchronise()
+        synchronise()
         raise refused("compile", error) from error
-    _synchronise()
+    synchronise()
     return memory.outputs()
 
 
@@ -77,15 +75,3 @@ def _allocated(size: int, alignment: int, stream: int | None) -> Any:
     import torch  # noqa: PLC0415
 
     return torch.empty(size, dtype=torch.int8, device=DEVICE)
-
-
-def _synchronise() -> None:
-    """Wait for the GPU. An error of the driver ends the process, since no kernel runs in it any more."""
-    import torch  # noqa: PLC0415
-
-    try:
-        torch.cuda.synchronize()
-    except RuntimeError as error:
-        sys.stderr.write(f"{error}\n")
-        sys.stderr.flush()
-        os.abort()

@@ -27,9 +27,8 @@ def _compared(func: Any, a: Any, b: Any) -> Any:
         first, second = (one.double() if isinstance(one, Tensor) else one for one in (first, second))
     if a is b:  # only NaN differs from itself
         error = torch.where(error.isinf(), torch.inf, 0.0)
-    open_nan = (
-        _has_no_order(first, second) if getattr(func, "overloadpacket", func) in _ORDERED and made_nan.is_open() else None
-    )
+    ordered = getattr(func, "overloadpacket", func) in _ORDERED
+    open_nan = made_nan.without_order(first, second) if ordered else None
     if not bool((error > 0).any()):
         return value if open_nan is None else Mask(value, open_nan)
     unsure = ((first - second).abs() <= error) | error.isinf()
@@ -38,13 +37,6 @@ def _compared(func: Any, a: Any, b: Any) -> Any:
         unsure &= ~(most.below(a, b) | most.below(b, a))
     unsure = unsure if open_nan is None else unsure | open_nan
     return Mask(value, unsure) if bool(unsure.any()) else value
-
-
-def _has_no_order(*sides: Any) -> Tensor | None:
-    """Return where a side is NaN; None where none is."""
-    first, second = (torch.as_tensor(one).isnan() for one in sides)
-    found = first | second
-    return found if bool(found.any()) else None
 
 
 rule(aten.eq, aten.ne, aten.lt, aten.gt, aten.le, aten.ge)(_compared)
