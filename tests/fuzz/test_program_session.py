@@ -146,6 +146,7 @@ def test_a_minimised_finding_says_how_it_was_made_smaller_and_is_not_confirmed_y
     assert first.drawn is not None
     assert isinstance(first.drawn.case, Program)
     assert (first.reduction.runs, first.reduction.stable) == (0, False)
+    assert str(first.reduction).startswith("not run again in a new process yet; ")
     assert first.reduction.elements == size(first.case) < first.reduction.elements_before == size(first.drawn.case)
     assert 1 < first.reduction.checks < CHECKS
 

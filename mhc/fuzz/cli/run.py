@@ -33,8 +33,7 @@ from mhc.fuzz.cli.trust import has_outside
 from mhc.fuzz.executors.local import Executor, LocalExecutor, Specs
 from mhc.fuzz.executors.ray_cluster import RayExecutor
 from mhc.fuzz.findings import fixtures
-from mhc.fuzz.findings.finding import Finding
-from mhc.fuzz.report.words import UNCONFIRMED
+from mhc.fuzz.findings.finding import UNCONFIRMED, Finding
 from mhc.fuzz.worker.forkserver import start_server
 from mhc.fuzz.worker.preload_compiler import preload_compiler
 from mhc.fuzz.worker.process import HarnessError

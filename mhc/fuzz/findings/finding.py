@@ -24,6 +24,8 @@ _Record = TypeVar("_Record", Fingerprint, "Reduction", ErrorMap)
 _LONGEST = 2000  # characters of a message that is kept
 UNKNOWN_CAUSE = "calls before it in its process may be the cause, or chance"
 """What the message of a finding that is not reproduced says of its cause."""
+UNCONFIRMED = "not run again in a new process yet"
+"""What is known of a finding that its own process has shown alone: calls before it there may be a part of its cause."""
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
@@ -78,10 +80,8 @@ class Reduction:
 
     def __str__(self) -> str:
         how = "stable" if self.stable else "flaky" if self.reproduced else "not reproduced"
-        return (
-            f"{how}, {self.reproduced} of {self.runs} in fresh processes; "
-            f"{self.elements_before} -> {self.elements} elements, {self.checks} checks, {self.seconds:.0f} s"
-        )
+        again = f"{how}, {self.reproduced} of {self.runs} in fresh processes" if self.runs else UNCONFIRMED
+        return f"{again}; {self.elements_before} -> {self.elements} elements, {self.checks} checks, {self.seconds:.0f} s"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,10 +9,10 @@ from mhc import drawn_case
 from mhc.case_json import operator_of, parse
 from mhc.fuzz.campaign.harness_faults import FaultRecord, read_faults
 from mhc.fuzz.check.differential import Pair
-from mhc.fuzz.findings.finding import UNKNOWN_CAUSE, Finding, Reduction
+from mhc.fuzz.findings.finding import UNCONFIRMED, UNKNOWN_CAUSE, Finding, Reduction
 from mhc.fuzz.findings.ordering import elements
 from mhc.fuzz.report.unjudged import Unjudged, by_sampling, nothing_judged, refusals, summary, unjudged, why_nothing
-from mhc.fuzz.report.words import UNCONFIRMED, bounded, details, duration, has_special, plural
+from mhc.fuzz.report.words import bounded, details, duration, has_special, plural
 from mhc.operator import OPERATORS
 from mhc.oracles import bound, nonfinite
 from mhc.programs.drawn_program import DrawnProgram

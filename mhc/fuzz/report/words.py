@@ -20,9 +20,6 @@ from mhc.values import values_of
 LONGEST = 2000
 """Characters of one message that a report shows; the finding's own file has it whole."""
 
-UNCONFIRMED = "not run again in a new process yet"
-"""What is known of a finding as it was drawn: calls before it in its process may be a part of its cause."""
-
 _DETAILS = 400  # characters of what a case has
 
 _LITERALS = 3  # of a tensor, that are listed
