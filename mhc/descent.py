@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from itertools import islice
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T", bound=Hashable)
@@ -11,22 +12,24 @@ class Descent(Generic[T]):
     """A greedy search: each step leads to something simpler by `rank`; nothing is tried twice.
 
     Args:
-        best: that for which `holds` is true. holds: whether something simpler still shows the same bug.
-        checks: most calls of `holds`. seconds: longest time, by `clock`. At either limit the best so far stays.
+        best: what shows the bug. first: returns the first of a few candidates that still shows it; None where none does.
+        group: so many candidates it is given at once.
+        checks: most candidates. seconds: longest time, by `clock`. At either limit the best so far stays.
     """
 
     def __init__(
         self,
         best: T,
-        holds: Callable[[T], bool],
+        first: Callable[[Sequence[T]], T | None],
         rank: Callable[[T], Any],
         *,
         checks: int,
         seconds: float,
         clock: Callable[[], float] = time.monotonic,
+        group: int = 1,
     ) -> None:
         self.best = best
-        self._holds, self._rank = holds, rank
+        self._first, self._rank, self._group = first, rank, group
         self._checks, self._deadline, self._clock = checks, clock() + seconds, clock
         self._tried = {best}
 
@@ -41,14 +44,24 @@ class Descent(Generic[T]):
 
     def _down(self, step: Callable[[T], Iterable[T]]) -> bool:
         """Try the candidates of a step. Return whether one holds, which then is the best."""
-        for candidate in step(self.best):
-            if candidate in self._tried or self._rank(candidate) >= self._rank(self.best):
-                continue
-            if not self._checks or self._clock() >= self._deadline:
+        candidates = step(self.best)
+        simpler = (one for one in candidates if one not in self._tried and self._rank(one) < self._rank(self.best))
+        while group := list(dict.fromkeys(islice(simpler, min(self._group, self._checks)))):
+            if self._clock() >= self._deadline:
                 return False
-            self._checks -= 1
-            self._tried.add(candidate)
-            if self._holds(candidate):
-                self.best = candidate
+            self._checks -= len(group)
+            self._tried.update(group)
+            found = self._first(group)
+            if found is not None:
+                self.best = found
                 return True
         return False
+
+
+def one_by_one(holds: Callable[[T], bool]) -> Callable[[Sequence[T]], T | None]:
+    """Return what tries candidates one after the other.
+
+    Args:
+        holds: whether one still shows the bug.
+    """
+    return lambda candidates: next(filter(holds, candidates), None)

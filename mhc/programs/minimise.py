@@ -1,11 +1,11 @@
 """The minimiser's search over programs: the simplest one that still fails in the same way. It runs nothing itself."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from mhc.descent import Descent
+from mhc.descent import Descent, one_by_one
 from mhc.programs.arithmetic import Invalid
 from mhc.programs.languages import AnyProgram, language_of
 
@@ -27,8 +27,18 @@ def search(
     Args:
         checks: most calls of `holds`. seconds: longest time. At either limit the best program so far is returned.
     """
+    return search_in_groups(program, one_by_one(holds), checks=checks, seconds=seconds, clock=clock)
+
+
+def search_in_groups(program: P, first: Callable[[Sequence[Any]], Any], **limits: Any) -> P:
+    """Do what `search` does.
+
+    Args:
+        first: returns the first of a few programs that still fails in the same way, or None.
+        limits: those of `search`, and `group`: so many programs it is given at once.
+    """
     language = language_of(program)
-    descent = Descent(program, holds, language.rank, checks=checks, seconds=seconds, clock=clock)
+    descent = Descent(program, first, language.rank, **limits)
     descent.through([partial(simpler, step) for step in language.steps])
     return descent.best
 

@@ -33,6 +33,8 @@ class ProgramTarget:
         build: does the part of `lower` that the front end does; raises `CompileError`. None: there is no such part.
         inputs: so many times a campaign runs what is compiled of a program, each time on other inputs: several where a run
             takes much less time than to compile.
+        together: so many candidates the search for a smaller program compiles at once: several where a compiler takes
+            seconds to begin.
         wrong_pass: returns which pass makes a program wrong, in words; empty where that is not known.
         kind: what may be drawn for it, and which known bugs it has.
         env: environment variables of the process that runs it.
@@ -49,6 +51,7 @@ class ProgramTarget:
     prepare: Callable[..., Sequence[Run | CompileError]]
     build: Callable[[Any], Any] | None = None
     inputs: int = 1
+    together: int = 1
     wrong_pass: Callable[[Any], str] = lambda program: ""
     kind: Literal["c", "cuda", "arithmetic", "plain", "interpreted", "compiled"] = "c"
     env: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -114,6 +117,7 @@ _CUDA = ProgramTarget(
     lower=tilelang_cuda.lower,
     prepare=tilelang_cuda.prepare,
     inputs=_INPUTS,
+    together=8,
     needs=partial(tilelang_unmet, pinned=False),
     kind="cuda",
     devices=("cuda",),

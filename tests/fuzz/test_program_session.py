@@ -22,7 +22,7 @@ from mhc.programs.compile_error import CompileError
 from mhc.programs.evaluate import evaluate, inputs_of
 from mhc.programs.grammar import Binary, Buffer, Const, Load, Program, Store, walk
 from mhc.programs.known import known
-from mhc.programs.minimise import search
+from mhc.programs.minimise import search_in_groups
 from mhc.programs.targets import TARGETS, ProgramTarget, target_named
 from mhc.programs.tilelang_text import render
 from mhc.programs.tilelang_words import signature
@@ -140,6 +140,23 @@ def test_each_program_that_the_search_tries_has_the_time_of_a_call(searches: lis
     assert [one.nth for one in within if isinstance(one, Running)] == list(range(1, searches[0] + 3))
 
 
+def test_candidates_are_compiled_several_at_a_time_where_a_compiler_takes_long_to_begin() -> None:
+    one_by_one, groups = compiler(wrong_remainder), list[int]()
+
+    def prepare(programs: Sequence[Program], *rest: Any, **options: Any) -> Sequence[Any]:
+        groups.append(len(programs))
+        return one_by_one.prepare(programs, *rest, **options)
+
+    alone = first_found(answers(one_by_one, *ROUNDS)).findings[0]
+    together = first_found(answers(replace(one_by_one, prepare=prepare, together=4), *ROUNDS)).findings[0]
+    assert together.fingerprint == alone.fingerprint
+    assert together.case == alone.case
+    assert groups.count(4) > 2
+    assert together.reduction is not None
+    assert alone.reduction is not None
+    assert alone.reduction.checks <= together.reduction.checks < 4 * alone.reduction.checks
+
+
 def test_a_minimised_finding_says_how_it_was_made_smaller_and_is_not_confirmed_yet() -> None:
     first = next(one.findings[0] for one in checked(answers(compiler(wrong_remainder), *ROUNDS)) if one.findings)
     assert first.reduction is not None
@@ -156,16 +173,16 @@ def searches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """For each search, how many programs it tried."""
     tried = list[int]()
 
-    def counted(program: Program, holds: Callable[[Program], bool], **limits: Any) -> Program:
+    def counted(program: Program, first: Callable[[Sequence[Program]], Program | None], **limits: Any) -> Program:
         tried.append(0)
 
-        def also(candidate: Program) -> bool:
-            tried[-1] += 1
-            return holds(candidate)
+        def also(candidates: Sequence[Program]) -> Program | None:
+            tried[-1] += len(candidates)
+            return first(candidates)
 
-        return search(program, also, **limits)
+        return search_in_groups(program, also, **limits)
 
-    monkeypatch.setattr(program_session, "search", counted)
+    monkeypatch.setattr(program_session, "search_in_groups", counted)
     return tried
 
 

@@ -1,14 +1,12 @@
 """The two evaluators against each other: drawn programs in Python and in C of our own."""
 
 import os
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
-from pathlib import Path
 from types import MappingProxyType
 
-from mhc.fuzz.check.program_check import lower, run
+from mhc.fuzz.check.program_check import check_all
 from mhc.oracles.verdict import Status, Verdict
 from mhc.programs.grammar import Program
 from mhc.programs.targets import TARGETS, ProgramTarget
@@ -94,11 +92,5 @@ def sample(features: Features, programs: int, seed: int) -> list[Program]:
 
 
 def judge(target: ProgramTarget, programs: Sequence[Program]) -> Iterator[tuple[Program, list[Verdict]]]:
-    """Yield each program with the verdicts on what a target makes of it; all are compiled at once."""
-    lowered = [(program, lower(target, program)) for program in programs]
-    sources = [(program, one) for program, one in lowered if isinstance(one, str)]
-    yield from ((program, one) for program, one in lowered if not isinstance(one, str))
-    with tempfile.TemporaryDirectory(prefix="mhc-program-") as name:
-        ready = target.prepare([program for program, _ in sources], [text for _, text in sources], Path(name))
-        for (program, _), one in zip(sources, ready, strict=True):
-            yield program, run(program, one)
+    """Return each program with the verdicts on what a target makes of it; all are compiled at once."""
+    return zip(programs, check_all(target, programs), strict=True)

@@ -4,20 +4,18 @@ One hunt serves all: rounds are drawn for each of a few targets in turn, and eve
 not found yet. Programs that may show a reported bug are judged here, which a campaign does not do.
 """
 
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import count
-from pathlib import Path
 from threading import Lock
 
 from mhc.bench.apart import Ended, run_apart
 from mhc.bench.programs.evaluators import sample
 from mhc.bench.programs.hunt import forked
 from mhc.bench.programs.tracker_bugs import COMPILED, REPORTED, C, Reported
-from mhc.fuzz.check.program_check import check, lower, run
+from mhc.fuzz.check.program_check import check, check_all
 from mhc.oracles.verdict import Status
 from mhc.programs.grammar import Program
 from mhc.programs.minimise import search
@@ -173,13 +171,7 @@ def _symptoms(name: str, programs: Sequence[Program]) -> list[list[str]] | None:
 
 def _judge(target: ProgramTarget, programs: Sequence[Program]) -> list[list[str]]:
     """Return the symptoms of each program's failures."""
-    lowered = [lower(target, program) for program in programs]
-    sources = [(program, one) for program, one in zip(programs, lowered, strict=True) if isinstance(one, str)]
-    with tempfile.TemporaryDirectory(prefix="mhc-program-") as folder:
-        ready = target.prepare([one for one, _ in sources], [text for _, text in sources], Path(folder), exact=False)
-        ran = iter([run(program, one) for (program, _), one in zip(sources, ready, strict=True)])
-        verdicts = [next(ran) if isinstance(one, str) else one for one in lowered]
-    return [[one.symptom for one in each if one.status is Status.FAIL] for each in verdicts]
+    return [[one.symptom for one in each if one.status is Status.FAIL] for each in check_all(target, programs, exact=False)]
 
 
 def _minimal(bug: Reported, program: Program) -> Program:

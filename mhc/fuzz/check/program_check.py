@@ -34,14 +34,24 @@ def check(target: ProgramTarget, program: AnyProgram, *, exact: bool = True, sta
         exact: as for `mhc.programs.tilelang_c.prepare`.
         stage: the last one of interest: what comes after `build` or `lower` is left out.
     """
-    lowered = lower(target, program, stage=stage)
-    if not isinstance(lowered, str):
-        return lowered
+    (verdicts,) = check_all(target, [program], exact=exact, stage=stage)
+    return verdicts
+
+
+def check_all(
+    target: ProgramTarget, programs: Sequence[AnyProgram], *, exact: bool = True, stage: str = ""
+) -> Iterator[list[Verdict]]:
+    """Yield what `check` returns of each program; all are compiled at once."""
+    lowered = [lower(target, one, stage=stage) for one in programs]
     if stage in _STAGES:
-        return [passed(COMPILER, stage)]
+        yield from ([passed(COMPILER, stage)] if isinstance(one, str) else one for one in lowered)
+        return
     with tempfile.TemporaryDirectory(prefix="mhc-program-") as name:
-        (ready,) = target.prepare([program], [lowered], Path(name), exact=exact)
-        return run(program, ready)
+        chosen = [(program, one) for program, one in zip(programs, lowered, strict=True) if isinstance(one, str)]
+        sources = [one for _, one in chosen]
+        ready = iter(target.prepare([one for one, _ in chosen], sources, Path(name), exact=exact) if chosen else ())
+        for program, one in zip(programs, lowered, strict=True):
+            yield run(program, next(ready)) if isinstance(one, str) else one
 
 
 def lower(target: ProgramTarget, program: AnyProgram, *, stage: str = "") -> str | list[Verdict]:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from mhc.case import Case
-from mhc.descent import Descent
+from mhc.descent import Descent, one_by_one
 from mhc.fuzz.findings.ordering import rank
 from mhc.fuzz.minimise.passes import early, late
 
@@ -29,7 +29,7 @@ def search(
         case: a case for which `holds` is true. holds: whether a case still shows the same bug.
         checks: most calls of `holds`. seconds: longest time, by `clock`. At either limit the best case so far is returned.
     """
-    descent = Descent(case, holds, rank, checks=checks, seconds=seconds, clock=clock)
+    descent = Descent(case, one_by_one(holds), rank, checks=checks, seconds=seconds, clock=clock)
     descent.through(early(case.table))
     descent.through((*early(case.table), *late(case.table)))
     return descent.best

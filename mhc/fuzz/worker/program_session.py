@@ -7,7 +7,7 @@ takes a few seconds, and later ones that contain a bug found before are mostly l
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from mhc.fuzz.check.program_check import (
     COMPILER,
     EVALUATOR,
     check,
+    check_all,
     explained,
     first_failing,
     lower,
@@ -37,7 +38,7 @@ from mhc.oracles.judge import JUDGED
 from mhc.oracles.verdict import Verdict
 from mhc.programs.known import is_before, known
 from mhc.programs.languages import AnyProgram, language_of
-from mhc.programs.minimise import search
+from mhc.programs.minimise import search_in_groups
 from mhc.programs.targets import ProgramTarget
 from mhc.strategies.programs.programs import ARITHMETIC, CPU, CPU_BEFORE_VECTORS, GPU, programs
 from mhc.strategies.programs.statements import Features
@@ -195,11 +196,8 @@ class Programs:
         if exact and (quick := first_failing(check(target, program, exact=False))) is not None:
             wanted, exact = quick, False  # a small header, which takes a tenth of the time, refuses it too
 
-        def holds(candidate: AnyProgram) -> bool:
-            nonlocal tried
-            tried += 1
-            self._send(Running(nth=1 + tried))  # each has the time of a call
-            seen = None if _known(target, candidate) else first_failing(check(target, candidate, exact=exact, stage=stage))
+        def fits(candidate: AnyProgram, verdicts: Sequence[Verdict]) -> bool:
+            seen = first_failing(verdicts)
             if seen is None or kind_of(seen) != kind_of(wanted):
                 return False
             one = self._shown_again(target, candidate, seen)
@@ -207,8 +205,17 @@ class Programs:
                 raise _FoundBeforeError(one)
             return one is again or one is None  # else the candidate has the bug of another finding, and not this one
 
+        def first(candidates: Sequence[AnyProgram]) -> AnyProgram | None:
+            nonlocal tried
+            tried += len(candidates)
+            self._send(Running(nth=1 + tried))  # each group has the time of a call
+            unknown = [one for one in candidates if not _known(target, one)]
+            judged = zip(unknown, check_all(target, unknown, exact=exact, stage=stage), strict=False)
+            return next((one for one, verdicts in judged if fits(one, verdicts)), None)
+
+        group = target.together if failure.oracle == EVALUATOR else 1  # what does not compile is compiled alone
         try:
-            small = search(program, holds, checks=CHECKS, seconds=SECONDS, clock=_cpu_seconds)
+            small = search_in_groups(program, first, checks=CHECKS, seconds=SECONDS, clock=_cpu_seconds, group=group)
         except _FoundBeforeError as error:
             return error.found
         seconds = _cpu_seconds() - started
