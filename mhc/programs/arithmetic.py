@@ -14,8 +14,8 @@ import numpy as np
 from mhc.programs import grammar
 from mhc.programs.grammar import bits_of, range_of
 
-_QUANTUM = {"float16": 4, "float32": 64, "float64": 64}  # a float is a multiple of 1 / that,
-_LARGEST = {"float16": 512, "float32": 1 << 17, "float64": 1 << 34}  # and smaller than this
+QUANTUM = {"float16": 4, "float32": 64, "float64": 64}  # a float is a multiple of 1 / that,
+LARGEST = {"float16": 512, "float32": 1 << 17, "float64": 1 << 34}  # and not larger than this
 
 _OF_FLOATS = ("+", "-", "*", "/", "min", "max")
 
@@ -47,7 +47,7 @@ def constant(node: grammar.Const) -> Value:
 
 def _exact(value: float, dtype: str) -> float:
     """Return a float, if sums of a few such floats are exact in any order."""
-    if not math.isfinite(value) or abs(value) > _LARGEST[dtype] or not (value * _QUANTUM[dtype]).is_integer():
+    if not math.isfinite(value) or abs(value) > LARGEST[dtype] or not (value * QUANTUM[dtype]).is_integer():
         raise Invalid(f"{value} may be rounded in {dtype}")
     return value
 

@@ -36,9 +36,14 @@ def synchronise() -> None:
     try:
         torch.cuda.synchronize()
     except RuntimeError as error:
-        sys.stderr.write(f"{error}\n")
-        sys.stderr.flush()
-        os.abort()
+        end_process(str(error))
+
+
+def end_process(why: str) -> None:
+    """End this process as a crash does."""
+    sys.stderr.write(f"{why}\n")
+    sys.stderr.flush()
+    os.abort()
 
 
 class CompileError(Exception):

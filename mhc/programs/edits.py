@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from mhc.programs import grammar
 from mhc.programs.evaluate import block_name, passed_of
 from mhc.programs.grammar import Const, Expr, Load, Node, Program, Statement, Var, children, dtype_of, walk
-from mhc.programs.tile_edits import inlined, mapped, put, tiles
+from mhc.programs.tile_edits import BODIES, inlined, mapped, put, tiles
 
 Step = Callable[[Program], Iterator[Program]]
 _SIMPLE = ("+", "-")
@@ -274,9 +274,8 @@ def _shortened(body: tuple[Statement, ...]) -> Iterator[tuple[Statement, ...]]:
             yield (*body[:begin], *body[begin + size :])
         size //= 2
     for at, node in enumerate(body):
-        for name in ("body", "then", "otherwise"):
-            for inner in _shortened(getattr(node, name, ())):
-                yield (*body[:at], replace(node, **{name: inner}), *body[at + 1 :])
+        for one in _with_inner(node, _shortened):
+            yield (*body[:at], one, *body[at + 1 :])
 
 
 def _bodies(
@@ -287,9 +286,17 @@ def _bodies(
         before, after = body[:at], body[at + 1 :]
         for others in change(node):
             yield (*before, *others, *after)
-        for name in ("body", "then", "otherwise"):
-            for inner in _bodies(getattr(node, name, ()), change):
-                yield (*before, replace(node, **{name: inner}), *after)
+        for one in _with_inner(node, partial(_bodies, change=change)):
+            yield (*before, one, *after)
+
+
+def _with_inner(
+    node: Statement, change: Callable[[tuple[Statement, ...]], Iterator[tuple[Statement, ...]]]
+) -> Iterator[Statement]:
+    """Yield a statement with the statements inside of it replaced by others."""
+    for name in BODIES:
+        for inner in change(getattr(node, name, ())):
+            yield replace(node, **{name: inner})
 
 
 def _expressions(body: tuple[Statement, ...], change: Callable[[Expr], Iterator[Expr]]) -> Iterator[tuple[Statement, ...]]:

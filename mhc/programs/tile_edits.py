@@ -95,14 +95,14 @@ def inlined(program: Program, name: str) -> Program:
         return program
 
     def change(node: Any) -> Any:
-        changes = {part: _unbound(getattr(node, part), name) for part in _BODIES if getattr(node, part, ())}
+        changes = {part: _unbound(getattr(node, part), name) for part in BODIES if getattr(node, part, ())}
         return replace(node, **changes) if changes else node
 
     body = tuple(mapped(one, change) for one in _unbound(program.body, name))
     return replace(program, body=tuple(put(one, {name: value}) for one in body))
 
 
-_BODIES = ("body", "then", "otherwise")
+BODIES = ("body", "then", "otherwise")
 """The fields of statements that hold statements."""
 
 

@@ -3,11 +3,9 @@
 import ctypes
 import functools
 import json
-import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -16,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from mhc.programs import guarded, tilelang_lower
-from mhc.programs.compile_error import CompileError, Run, run_nothing, synchronise
+from mhc.programs.compile_error import CompileError, Run, end_process, run_nothing, synchronise
 from mhc.programs.evaluate import passed_of
 from mhc.programs.grammar import Program
 from mhc.programs.guarded import GUARD
@@ -218,9 +216,7 @@ def _driver(call: str, *arguments: Any) -> None:
     if status:
         text = ctypes.c_char_p()
         _library().cuGetErrorString(status, ctypes.byref(text))
-        sys.stderr.write(f"{call}: {(text.value or b'?').decode()}\n")
-        sys.stderr.flush()
-        os.abort()
+        end_process(f"{call}: {(text.value or b'?').decode()}")
 
 
 def _launched(kernel: _Kernel, names: Sequence[str], program: Program) -> dict[str, np.ndarray[Any, Any]]:

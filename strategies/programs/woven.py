@@ -188,8 +188,7 @@ class Woven(Corners):
         leaves, floor = list(pool.leaves), self.pick(True, True, False)
         names: dict[str, Expr] = {name: self.pick(*leaves) for name in "xyz"}
         names |= dict(zip(self.pick("xyz", "yxz", "zxy"), leaves, strict=False))
-        number = self._number_of(pool)
-        names |= {"c": number, "d": self._number_of(pool), "e": self._number_of(pool), "o": Const(0, pool.dtype)}
+        names |= {name: self._number_of(pool) for name in "cde"} | {"o": Const(0, pool.dtype)}
         high = Binary("*", names["x"], Const(1 << bits_of(pool.dtype) - 8, pool.dtype))
         names["w"] = high if bits_of(pool.dtype) > 8 and self._measured(pool, high) is not None else names["x"]
 
@@ -197,10 +196,9 @@ class Woven(Corners):
             match node:
                 case ast.Name():
                     return names[node.id]
-                case ast.UnaryOp(op=ast.USub(), operand=ast.Name(id="c")):
-                    return self._opposite_of(pool, number)
                 case ast.UnaryOp():
-                    return Unary(_UNARY[type(node.op)], fill(node.operand))
+                    inner, sign = fill(node.operand), _UNARY[type(node.op)]
+                    return self._opposite_of(pool, inner) if sign == "-" and isinstance(inner, Const) else Unary(sign, inner)
                 case ast.BoolOp():
                     return Binary(self.pick("and", "and", "or"), *self._either(*map(fill, node.values)))
                 case ast.Compare():

@@ -115,7 +115,7 @@ def run_on_each(programs: Iterable[_Program], ready: Run | CompileError) -> tupl
         first = first or (program, verdicts)
         if first_failing(verdicts) is not None:
             return program, verdicts
-        if any(one.status is Status.NOT_APPLICABLE for one in verdicts) or isinstance(ready, CompileError):
+        if any(one.status is Status.NOT_APPLICABLE for one in verdicts):
             break
     assert first is not None
     return first

@@ -210,7 +210,7 @@ class Programs:
             tried += len(candidates)
             self._send(Running(nth=1 + tried))  # each group has the time of a call
             unknown = [one for one in candidates if not _known(target, one)]
-            judged = zip(unknown, check_all(target, unknown, exact=exact, stage=stage), strict=False)
+            judged = zip(unknown, check_all(target, unknown, exact=exact, stage=stage), strict=True)
             return next((one for one, verdicts in judged if fits(one, verdicts)), None)
 
         group = target.together if failure.oracle == EVALUATOR else 1  # what does not compile is compiled alone

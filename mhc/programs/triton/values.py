@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mhc.programs.arithmetic import Invalid
+from mhc.programs.arithmetic import LARGEST, QUANTUM, Invalid
 from mhc.programs.grammar import INTEGERS, UNSIGNED, bits_of, range_of
 from mhc.programs.triton.grammar import FLOATS
 
@@ -20,8 +20,8 @@ NUMPY: Mapping[str, np.dtype[Any]] = {
 """What holds the elements of a dtype here."""
 MEMORY: Mapping[str, np.dtype[Any]] = {name: np.dtype("float32" if name == "bfloat16" else name) for name in NUMPY}
 """What holds the elements of a buffer; NumPy has no bfloat16."""
-_QUANTUM = {"bfloat16": 4, "float16": 4, "float32": 64, "float64": 64}  # a float is a multiple of 1 / that,
-_LARGEST = {"bfloat16": 64, "float16": 512, "float32": 1 << 17, "float64": 1 << 34}  # and not larger than this
+_QUANTUM = {"bfloat16": 4, **QUANTUM}
+_LARGEST = {"bfloat16": 64, **LARGEST}
 LARGEST_BLOCK = 4096
 
 

@@ -121,33 +121,12 @@ def _quotient(a: Any, b: Any) -> Complex:
 _paired(_quotient, aten.div)
 
 
-def _multiplied(real: Callable[..., Any]) -> Callable[..., Any]:
-    """Let the rule of a matrix product take complex factors: its parts are sums of two products of theirs."""
-
-    def apply(func: Any, a: Any, b: Any) -> Any:
-        parts = [one.real for one in (a, b) if isinstance(one, Complex)]
-        if not parts:
-            return real(func, a, b)
-        one, other = (_apart(factor, type(parts[0]), parts[0].dtype) for factor in (a, b))
-        one, other = _both(one, other), _both(other, one)
-        return Complex(
-            real(func, one.real, other.real) - real(func, one.imaginary, other.imaginary),
-            real(func, one.real, other.imaginary) + real(func, one.imaginary, other.real),
-        )
-
-    return apply
-
-
-for _product in (aten.mm.default, aten.bmm.default, aten.matmul.default):
-    RULES[_product] = _multiplied(RULES[_product])
-
-
 def _extended(function: Callable[..., Any], *operations: Any) -> None:
-    """Let the rule of an operation on one number take a complex one."""
+    """Let the rule of an operation on one number, or on several, take complex ones."""
 
     def extend(real: Callable[..., Any]) -> Callable[..., Any]:
         def apply(func: Any, a: Any, *rest: Any, **named: Any) -> Any:
-            if isinstance(a, Complex):
+            if any(isinstance(one, Complex) for one in (a, *rest)):
                 return function(func, a, *rest, real=real, **named)
             return real(func, a, *rest, **named)
 
@@ -161,6 +140,17 @@ def _extended(function: Callable[..., Any], *operations: Any) -> None:
 
 def _each(func: Any, a: Complex, *rest: Any, real: Callable[..., Any], **named: Any) -> Complex:
     return Complex(real(func, a.real, *rest, **named), real(func, a.imaginary, *rest, **named))
+
+
+def _matrix_product(func: Any, a: Any, b: Any, *, real: Callable[..., Any]) -> Complex:
+    """Return a product of matrices, each of whose parts is a sum of two products of theirs."""
+    number = (a if isinstance(a, Complex) else b).real
+    one, other = (_apart(factor, type(number), number.dtype) for factor in (a, b))
+    one, other = _both(one, other), _both(other, one)
+    return Complex(
+        real(func, one.real, other.real) - real(func, one.imaginary, other.imaginary),
+        real(func, one.real, other.imaginary) + real(func, one.imaginary, other.real),
+    )
 
 
 def _absolute(func: Any, a: Complex, *, real: Callable[..., Any]) -> ErrorNumber:
@@ -187,6 +177,7 @@ def _unit(func: Any, a: Complex, *, real: Callable[..., Any]) -> Complex:
 
 _extended(_unit, aten.sgn)
 _extended(_each, aten.neg, aten.sum)
+_extended(_matrix_product, aten.mm, aten.bmm, aten.matmul)
 _extended(_absolute, aten.abs)
 _extended(_exponential, aten.exp)
 
