@@ -62,8 +62,8 @@ def test_the_mode_of_a_shape() -> None:
     assert list(modes.values()) == ["streams", "ring", "ring", "ring", "plain", "whole"], modes
 
 
-@pytest.mark.parametrize(("n", "rows"), [(1, 64), (5, 128), (8, 192), (9, 128), (16, 192)])
-def test_tiles_of_psi_leave_few_rows_empty(n: int, rows: int) -> None:
+@pytest.mark.parametrize(("n", "rows"), [(1, 64), (5, 128), (8, 256), (9, 192), (16, 256)])
+def test_tiles_of_psi_read_little(n: int, rows: int) -> None:
     assert fitting_rows(n) == rows
 
 

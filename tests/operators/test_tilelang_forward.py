@@ -3,9 +3,10 @@
 import itertools
 
 import pytest
+import torch
 
-from mhc.operators.mhc_pre.selection import problem_of
-from mhc.operators.mhc_pre.tilelang.forward_schedule import SPACE, forward_plan, unfit
+from mhc.operators.mhc_pre.selection import Problem, problem_of
+from mhc.operators.mhc_pre.tilelang.forward_schedule import SPACE, forward_plan, forward_schedule, unfit
 from tests.support.helpers import scaled_case
 from tests.support.tilelang_targets import SM_90
 
@@ -32,5 +33,28 @@ def test_every_schedule_that_is_taken_has_a_piece_of_each_tile_for_every_thread(
 def test_a_tile_too_small_for_its_threads_is_refused() -> None:
     case = scaled_case(B=1, S=1, n=1, D=1, dtype="float16")
     problem = problem_of(case, SM_90.chip)
-    assert "at least 8 * forward_threads" in str(unfit(problem, {"forward_block_m": 16}))
+    assert "a multiple of 8 * forward_threads" in str(unfit(problem, {"forward_block_m": 16}))
     assert unfit(problem, {}) is None
+
+
+@pytest.mark.parametrize(
+    ("n", "D", "rows"),
+    [
+        (1, 1111, 16),
+        (4, 1111, 32),
+        (5, 1111, 48),
+        (8, 1111, 48),
+        (16, 1111, 64),
+        (4, 7168, 24),
+        (8, 2048, 80),
+        (16, 1024, 96),
+    ],
+)
+def test_tiles_have_as_few_empty_rows_of_phi_as_can_be(n: int, D: int, rows: int) -> None:
+    problem = Problem(4096, n, D, torch.bfloat16, SM_90.chip)
+    assert forward_schedule(problem).block_m == rows
+    assert unfit(problem, {}) is None
+
+
+def test_a_default_of_48_rows_takes_no_steps_of_32_columns() -> None:
+    assert "was 48 * 32 for 128" in str(unfit(Problem(4096, 5, 1111, torch.bfloat16, SM_90.chip), {"forward_block_k": 32}))

@@ -68,10 +68,18 @@ def test_the_main_shape_compiles_to_machine_code(target: Target) -> None:
 
 
 def _streams_keeps_its_warps_and_tensors_apart(source: str) -> None:
-    kernel = source[source.index("warpgroup_reg_alloc") :]
-    assert "__syncthreads" not in kernel[: kernel.index("__global__")], "a barrier of all threads would stop the ring"
+    kernel = next(one for one in source.split("__global__") if "wgmma_ss" in one)
+    ring = kernel[kernel.index("].wait(") :]
+    assert "__syncthreads" not in ring, "a barrier of all threads would stop the ring"
     # coef and h_pre are two elements of one tensor: each must be read
     assert len(set(re.findall(r"\b[hc]\w*\[i_\d+\] = .*?\+ (\d+)\)\];", kernel))) >= 2
+
+
+@pytest.mark.slow
+def test_all_columns_of_a_tile_are_one_product() -> None:
+    """TileLang takes gcd(columns, 256), three products of 32 for 96 columns."""
+    source = programs(CASES["many streams"], SM_90)[0].source(SM_90.tilelang)
+    assert re.findall(r"wgmma_rs<.*?, 64, (\d+), 16", source) == ["96"] * 3
 
 
 @pytest.mark.skipif(not has_nvcc(), reason="no nvcc to find it")

@@ -128,7 +128,6 @@ def _in_terms(problem: Problem, plan: BackwardSchedule) -> _Parts:
     }
     if plan.mode == "streams":
         constants |= {"terms": TERMS, "slots": plan.stages}
-        parts = 2 * min(plan.splits, -(-N // 64))
     else:
         constants |= {
             "psi_rows_block": plan.psi_rows,
@@ -137,7 +136,7 @@ def _in_terms(problem: Problem, plan: BackwardSchedule) -> _Parts:
             "planes": P,
             "stages": plan.stages,
         }
-        parts = min(plan.splits, -(-N // 64))
+    parts = min(plan.splits, -(-N // 64))
     DP = -(-D // 8) * 8
     # ring: programs of dx, which go through its tiles of 128 tokens and 256 columns
     dx_programs = min(-(-N // 128) * n * -(-D // 256), problem.chip.cores)

@@ -48,7 +48,7 @@ SPACE: Mapping[str, tuple[ScheduleValue, ...]] = {
     "backward_gates_unroll": (1, 2, 4),
     "backward_splits": (1, 2, 5, 16),
     "backward_stages": (2, 3, 4, 5),
-    "backward_psi_rows": (64, 128, 192),
+    "backward_psi_rows": (64, 128, 192, 256),
     "backward_rows": (4, 8, 32),
     "backward_width": (32,),
 }
@@ -120,8 +120,8 @@ def unfit(problem: Problem, schedule: Mapping[str, ScheduleValue]) -> str | None
 
 
 def fitting_rows(n: int) -> int:
-    """Return the rows of a tile of psi, 64 for each warp group: the most that leave the fewest rows of two terms empty."""
-    return min((192, 128, 64), key=lambda rows: -(-2 * rows_of_terms(n) // rows) * rows)
+    """Return the rows of a tile of psi, 64 for each warp group: those with which the least is read, of dh_mix and of x."""
+    return min((256, 192, 128, 64), key=lambda rows: -(-TERMS * rows_of_terms(n) // rows) * (rows + 128))
 
 
 def whole_waves(blocks: int, tiles: int, cores: int) -> int:
@@ -135,7 +135,7 @@ def whole_waves(blocks: int, tiles: int, cores: int) -> int:
 
 def streams_together(n: int) -> int:
     """Return how many streams a program of `streams` takes side by side: those whose sums fit in its registers."""
-    return 1 if n in {1, 4} else 3 if n == 3 else 2
+    return {1: 1, 3: 3}.get(n, 2)
 
 
 def streams_shared(n: int, slots: int) -> int:

@@ -84,10 +84,11 @@ def forward_schedule(problem: Problem) -> ForwardSchedule:
         return ForwardSchedule(mode="resident", terms=2, slots=4 if D // RESIDENT_WIDTH[problem.n] > LARGE_GROUP else 5)
     fixed = kernel == "fixed"
     presplit = fixed or N * K >= PRESPLIT_ELEMENTS
-    block_m = power_of_2(M, 16, 128) if fixed else 32 if M <= 32 else 64
     large = fixed and N >= 2048
     block_tokens = 128 if large else 64
     block_k = 64 if problem.dtype == torch.bfloat16 and presplit else 32
+    # of `general` each of 128 threads has a piece of eight elements
+    block_m = _even_rows(M, most=112, multiple=8) if fixed else _even_rows(M, most=64, multiple=1024 // block_k)
     tiles = -(-N // block_tokens) * -(-M // block_m)
     if fixed:  # one program a multiprocessor: the split that leaves fewest of them idle
 
@@ -96,7 +97,7 @@ def forward_schedule(problem: Problem) -> ForwardSchedule:
 
         splits = min(range(max(1, K // 8192), max(2, min(16, K // 512) + 1)), key=cost)
     else:  # enough programs to fill the device, and sums short enough for the truncating accumulators of tensor cores
-        splits = power_of_2(min(max(-(-2 * chip.cores // tiles), K // 8192), max(1, K // (256 if presplit else 32))), 1, 16)
+        splits = power_of_2(min(max(2 * chip.cores // tiles, K // 8192), max(1, K // (256 if presplit else 32))), 1, 16)
     return ForwardSchedule(
         fixed=fixed,
         presplit=presplit,
@@ -108,6 +109,12 @@ def forward_schedule(problem: Problem) -> ForwardSchedule:
         stages=min(8, STAGES_BYTES // (2 * block_k * (block_tokens + ForwardSchedule.terms * block_m))),
         finish_threads=_threads(D // 8) if fixed else _finish_threads(D),
     )
+
+
+def _even_rows(M: int, *, most: int, multiple: int) -> int:
+    """Return the rows of phi of a tile: as many tiles as must be, all with as few empty rows as can be."""
+    rows = -(-M // -(-M // most))
+    return -(-rows // multiple) * multiple
 
 
 def _whole_schedule(problem: Problem) -> ForwardSchedule:
@@ -178,9 +185,9 @@ def unfit(problem: Problem, schedule: Mapping[str, ScheduleValue]) -> str | None
         return f"forward_block_m must be at most 64 without forward_fixed, was {plan.block_m}"
     if plan.fixed and plan.stages * plan.block_k * 2 * (plan.block_tokens + plan.terms * plan.block_m) > chip.shared - 1024:
         return f"forward_stages {plan.stages} of those tiles are more than the {chip.shared} bytes of shared memory"
-    if not plan.fixed and plan.block_m * plan.block_k < 8 * plan.threads:
+    if not plan.fixed and plan.block_m * plan.block_k % (8 * plan.threads) != 0:
         return (
-            "forward_block_m * forward_block_k must be at least 8 * forward_threads without forward_fixed,"
+            "forward_block_m * forward_block_k must be a multiple of 8 * forward_threads without forward_fixed,"
             f" was {plan.block_m} * {plan.block_k} for {plan.threads}"
         )
     if plan.threads != 2 * plan.block_tokens:

@@ -23,6 +23,7 @@ from tilelang import tvm
 from tilelang.contrib.nvcc import get_target_arch, get_target_compute_version
 from tilelang.engine.lower import lower as lower_to_source
 from tilelang.env import CUTLASS_INCLUDE_DIR, TILELANG_TEMPLATE_PATH
+from tilelang.intrinsics.wgmma_macro_generator import TensorCoreIntrinEmitter
 from tilelang.jit.adapter.libgen import LibraryGenerator
 from tilelang.jit.adapter.utils import is_cpu_target
 from tilelang.jit.adapter.wrapper import TLCPUSourceWrapper, TLWrapper
@@ -45,13 +46,22 @@ def _on(target: str, pass_configs: dict[str, Any]) -> Iterator[Any]:
         )
     configs = {str(getattr(key, "value", key)): value for key, value in pass_configs.items()}
     quick = patch.object(Map, "get", _get)
-    with quick, tvm.transform.PassContext(opt_level=3, config=configs), tvm.target.Target(target) as entered:
+    wide = patch.object(TensorCoreIntrinEmitter, "_initialize_wgmma_prefix", _widest_product)
+    with quick, wide, tvm.transform.PassContext(opt_level=3, config=configs), tvm.target.Target(target) as entered:
         yield entered
 
 
 def _get(found: Any, key: Any, default: Any = None) -> Any:
     """`Map.get` that raises nothing inside: at its first error TVM reads the symbols of all libraries, which takes 0.7 s."""
     return found[key] if key in found else default  # noqa: SIM401 - it stands for `get`
+
+
+def _widest_product(emitter: Any, n_dim: int = 16) -> None:
+    """Give a warp group the fewest products: for its columns TileLang takes gcd(columns, 256), of 80 columns five of 16."""
+    columns = emitter.warp_col_tiles
+    emitter.wgmma_inst_m = 64
+    emitter.wgmma_inst_n = max(width for width in range(8, min(columns, 256) + 1, 8) if columns % width == 0)
+    emitter.wgmma_prefix = f"m64n{emitter.wgmma_inst_n}k{256 // tvm.DataType(emitter.a_dtype).bits}"
 
 
 def lower(function: Any, target: str, pass_configs: dict[str, Any]) -> Any:

@@ -1,12 +1,13 @@
-"""dx and psi in one kernel for sm_90, bfloat16 x of few streams: a loading warp, a storing one, two groups that compute.
+"""dx and psi in one kernel for sm_90, bfloat16 x of few streams: a loading warp, a storing one, three groups that compute.
 
     dx  = left @ right - coef * x + h_pre * dh_in     [N, n, D]
     psi = left[:, :psi_rows]^T x                      [parts, psi_rows, n, D], added up by `parameters`
 
 A program keeps its columns of `right` in shared memory and goes through tiles of 64 tokens. A warp loads them by TMA into a
-ring of slots; warp groups 0 and 1 take them in turn, each with accumulators of psi of its own, and leave dx in a shared
-tensor that a second warp stores by TMA. A slot's columns are panels of 64, each inside one stream, so that every copy fills
-a whole shared tensor: TileLang 0.1.8 gets the address wrong where TMA copies into a part of a swizzled one.
+ring of slots. Warp groups 0 and 1 take them in turn for dx, which they leave in a shared tensor that a second warp stores
+by TMA. Warp group 2 takes all for psi: its sums and those of dx would not fit into one thread's registers. A slot's columns
+are panels of 64, each inside one stream, so that every copy fills a whole shared tensor: TileLang 0.1.8 gets the address
+wrong where TMA copies into a part of a swizzled one.
 """
 
 import tilelang.language as T
@@ -27,30 +28,29 @@ def emit(*statements):
         T.evaluate(statement)
 
 
-def fragments(name, count, shape):
-    """Register tensors with names: an element of a list has none, and the generated source would not compile."""
-    made = []
-    for k in range(count):
-        fragment = T.alloc_fragment(shape, "float32")
-        IRBuilder.name(f"{name}_{k}", fragment)
-        made.append(fragment)
+def fragment(name, shape):
+    """A register tensor with a name: an element of a list has none, and the generated source would not compile."""
+    made = T.alloc_fragment(shape, "float32")
+    IRBuilder.name(name, made)
     return made
 
 
-def cuts(columns):
-    """(start, width) of the parts in which left comes: of 64 columns, then smaller powers of two, which swizzle."""
+def cuts(columns, psi_rows):
+    """(start, width) of the parts in which left comes, of 64 columns or smaller powers of two, which swizzle.
+
+    The first ones hold the columns that psi takes; where these are more than 64, as few others as can be.
+    """
     parts, at = [], 0
-    while at < columns:
-        width = next(width for width in (64, 32, 16) if columns - at >= width)
-        parts.append((at, width))
-        at += width
+    for end in (max(64, -(-psi_rows // 16) * 16), columns):
+        while at < end:
+            width = next(width for width in (64, 32, 16) if end - at >= width)
+            parts.append((at, width))
+            at += width
     return parts
 
 
-def panels_of(n, psi_rows):
+def panels_of(n):
     """(stream, column) of each panel of a program, and streams and columns it spans."""
-    if psi_rows > 64:  # two blocks of psi's sums a panel: registers for one
-        return ((0, 0),), 1, PANEL
     if n == 1:
         return ((0, 0), (0, PANEL)), 1, 2 * PANEL
     streams = 3 if n == 3 else 2
@@ -61,9 +61,9 @@ class Tiles:
     """Shared tensors of a program, each with `slots` tiles, and what happens to one slot."""
 
     def __init__(self, n, columns, psi_rows, slots):
-        self.panels, self.streams, self.span = panels_of(n, psi_rows)
-        self.blocks = -(-psi_rows // 64)  # of rows of psi; each is a part of left
-        self.parts = cuts(max(columns, 64 * self.blocks))
+        self.panels, self.streams, self.span = panels_of(n)
+        self.parts = cuts(columns, psi_rows)
+        self.psi_parts = [part for part in self.parts if part[0] < psi_rows]
         self.offsets = sorted({offset for _, offset in self.panels})
         self.slots = slots
 
@@ -76,6 +76,17 @@ class Tiles:
         self.rows = T.alloc_shared((slots, TOKENS, 4), "float32")  # coef, and h_pre of the program's streams
         self.right = [[T.alloc_shared((width, PANEL), "bfloat16") for _, width in self.parts] for _ in self.panels]
         self.dx = [T.alloc_shared((TOKENS, PANEL), "bfloat16") for _ in self.panels]
+
+    def psis(self):
+        """Register tensors of the transpose of psi, by panels and parts of left."""
+        return [
+            [fragment(f"psi_{p}_{r}", (PANEL, width)) for r, (_, width) in enumerate(self.psi_parts)]
+            for p in range(len(self.panels))
+        ]
+
+    def outs(self, who):
+        """Register tensors of a warp group's dx."""
+        return [fragment(f"out_{who}_{p}", (TOKENS, PANEL)) for p in range(self.together)]
 
     def load_right(self, right, i0, d0, ready):
         for p, (i, d) in enumerate(self.panels):
@@ -97,19 +108,22 @@ class Tiles:
 
     @property
     def together(self):
-        """Panels whose products run in one batch: their sums must fit in a thread's registers beside those of psi."""
-        panels = len(self.panels)
-        return panels if panels * (self.blocks + 1) <= 4 else 1
+        """Panels whose products run in one batch: their sums must fit in a thread's registers."""
+        return 2 if len(self.panels) == 2 else 1
 
-    def compute(self, slot, panels, psis, outs, empty):
+    def add_psi(self, slot, psis, empty):
+        # one batch of products, of whose sums nothing is touched before all have ended
+        last = len(self.panels) - 1, len(self.psi_parts) - 1
+        for p in range(len(self.panels)):
+            for r in range(len(self.psi_parts)):
+                wait = 0 if (p, r) == last else -1
+                emit(T.gemm(self.x[p][slot, :, :], self.left[r][slot, :, :], psis[p][r], transpose_A=True, wg_wait=wait))
+        emit(T.barrier_arrive(empty[slot]))
+
+    def compute(self, slot, panels, outs, empty):
         for p in panels:
             out = outs[p % self.together]
             start(out, self.x[p], self.dh_in[self.offsets.index(self.panels[p][1])], self.rows, slot, self.panels[p][0])
-        # one batch of products, of whose sums nothing is touched before all have ended
-        for p in panels:
-            for r in range(self.blocks):
-                psi = psis[p * self.blocks + r]
-                emit(T.gemm(self.left[r][slot, :, :], self.x[p][slot, :, :], psi, transpose_A=True, wg_wait=-1))
         for p in panels:
             for q in range(len(self.parts)):
                 wait = 0 if p == panels[-1] and q == len(self.parts) - 1 else -1
@@ -117,10 +131,10 @@ class Tiles:
         if panels[-1] == len(self.panels) - 1:
             emit(T.barrier_arrive(empty[slot]))
 
-    def work(self, slot, psis, outs, empty, free, parity, done):
+    def work(self, slot, outs, empty, free, parity, done):
         for first in range(0, len(self.panels), self.together):
             panels = range(first, first + self.together)
-            self.compute(slot, panels, psis, outs, empty)
+            self.compute(slot, panels, outs, empty)
             if first == 0:
                 emit(T.barrier_wait(free, parity))
             for p in panels:
@@ -134,8 +148,8 @@ class Tiles:
 
     def store_psi(self, psis, psi, part, i0, d0):
         for p, (i, d) in enumerate(self.panels):
-            for r in range(self.blocks):
-                store(psis[p * self.blocks + r], psi, part, 64 * r, i0 + i, d0 + d)
+            for r, (c, width) in enumerate(self.psi_parts):
+                store(psis[p][r], psi, part, c, width, i0 + i, d0 + d)
 
 
 @T.macro
@@ -156,53 +170,58 @@ def start(out, x_s, g_s, rows, slot, i):
 
 
 @T.macro
-def store(acc, psi, part, m0, i, d0):
-    for a, b in T.Parallel(64, PANEL):
-        if m0 + a < psi.shape[1] and d0 + b < psi.shape[3]:
-            psi[part, m0 + a, i, d0 + b] = acc[a, b]
+def store(acc, psi, part, m0, rows, i, d0):
+    for a, b in T.Parallel(PANEL, rows):
+        if m0 + b < psi.shape[1] and d0 + a < psi.shape[3]:
+            psi[part, m0 + b, i, d0 + a] = acc[a, b]
 
 
 def clear(fragments):
-    emit(*(T.clear(fragment) for fragment in fragments))
+    emit(*(T.clear(fragment) for parts in fragments for fragment in parts))
 
 
 @T.macro
-def take(tiles, who, count, split, psis, outs, psi, i0, d0, ready, full, empty, done, free):
-    """A warp group's tiles: every other one of its program's."""
-    clear(psis)
+def take_dx(tiles, who, count, outs, ready, full, empty, done, free):
+    """A warp group's tiles of dx: every other one of its program's."""
     T.barrier_wait(ready, 0)
     for j in T.serial(T.ceildiv(count - who, 2)):
         k = 2 * j + who
         T.barrier_wait(full[k % tiles.slots], k // tiles.slots % 2)
         # before it leaves dx, the other group's last tile has been read: each waits for every one, so parities suffice
-        tiles.work(k % tiles.slots, psis, outs, empty, free[1 - who], (j + 1 + who) % 2, done[who])
-    tiles.store_psi(psis, psi, 2 * split + who, i0, d0)
+        tiles.work(k % tiles.slots, outs, empty, free[1 - who], (j + 1 + who) % 2, done[who])
+
+
+@T.macro
+def take_psi(tiles, count, split, psis, psi, i0, d0, full, empty):
+    """psi of all tiles of a program."""
+    clear(psis)
+    for k in T.serial(count):
+        T.barrier_wait(full[k % tiles.slots], k // tiles.slots % 2)
+        tiles.add_psi(k % tiles.slots, psis, empty)
+    tiles.store_psi(psis, psi, split, i0, d0)
 
 
 @T.macro
 def streams_tiles(x, dh_in, coef, left, right, dx, psi, *, n, C, PSI_ROWS, SLOTS):
-    """dx, and psi [parts, PSI_ROWS, n, D] with two parts for each of the programs that share a block of columns."""
+    """dx, and psi [parts, PSI_ROWS, n, D] with a part for each of the programs that share a block of columns."""
     tiles = Tiles(n, C, PSI_ROWS, SLOTS)
-    with T.Kernel(T.ceildiv(x.shape[2], tiles.span), n // tiles.streams, psi.shape[0] // 2, threads=384) as (bx, by, split):
+    splits = psi.shape[0]
+    with T.Kernel(T.ceildiv(x.shape[2], tiles.span), n // tiles.streams, splits, threads=512) as (bx, by, split):
         tiles.allocate()
-        psis_0 = fragments("psi_0", len(tiles.panels) * tiles.blocks, (64, PANEL))
-        psis_1 = fragments("psi_1", len(tiles.panels) * tiles.blocks, (64, PANEL))
-        outs_0 = fragments("out_0", tiles.together, (TOKENS, PANEL))
-        outs_1 = fragments("out_1", tiles.together, (TOKENS, PANEL))
+        psis = tiles.psis()
+        outs_0, outs_1 = tiles.outs(0), tiles.outs(1)
         full = T.alloc_barrier([32] * SLOTS)
-        empty = T.alloc_barrier([128] * SLOTS)
+        empty = T.alloc_barrier([256] * SLOTS)  # psi and dx of a tile have been made
         ready = T.alloc_barrier(32)
         done = T.alloc_barrier([128, 128])  # a group's tile of dx is in shared memory
         free = T.alloc_barrier([96, 96])  # and has been read from there
         tx = T.get_thread_binding()
-        splits = psi.shape[0] // 2
         i0 = by * tiles.streams
         d0 = bx * tiles.span
         count = T.ceildiv(T.ceildiv(x.shape[0], TOKENS) - split, splits)
         # branches of one if: behind separate ones TileLang puts barriers of all threads, and the ring would stand still
-        if tx >= 256:
-            T.set_max_nreg(40, 0)
-            if tx < 288:
+        if tx >= 384:
+            if tx < 416:
                 T.pdl_sync()  # until here this kernel runs beside the one in front; the rest waits for what is loaded
                 tiles.load_right(right, i0, d0, ready)
                 for k in T.serial(count):
@@ -212,12 +231,12 @@ def streams_tiles(x, dh_in, coef, left, right, dx, psi, *, n, C, PSI_ROWS, SLOTS
                 for k in T.serial(count):
                     T.barrier_wait(done[k % 2], k // 2 % 2)
                     tiles.store((split + k * splits) * TOKENS, dx, i0, d0, free[k % 2])
+        elif tx >= 256:
+            take_psi(tiles, count, split, psis, psi, i0, d0, full, empty)
+        elif tx >= 128:
+            take_dx(tiles, 1, count, outs_1, ready, full, empty, done, free)
         else:
-            T.set_max_nreg(232, 1)
-            if tx < 128:
-                take(tiles, 0, count, split, psis_0, outs_0, psi, i0, d0, ready, full, empty, done, free)
-            else:
-                take(tiles, 1, count, split, psis_1, outs_1, psi, i0, d0, ready, full, empty, done, free)
+            take_dx(tiles, 0, count, outs_0, ready, full, empty, done, free)
 
 
 def streams(*, n: int, columns: int, terms: int, unroll: int, slots: int, rows: int, width: int):
@@ -225,7 +244,7 @@ def streams(*, n: int, columns: int, terms: int, unroll: int, slots: int, rows: 
     M, C, V, F, dtype = n * n + 2 * n, columns, 8, "float32", "bfloat16"
     N, Dv, programs, parts = (T.dynamic(name) for name in ("N", "Dv", "programs", "parts"))
     PSI_ROWS = terms * (-(-M // 8) * 8)
-    few = panels_of(n, PSI_ROWS)[1]
+    few = panels_of(n)[1]
 
     scratch = {
         "left": T.Tensor((N, C), "bfloat16"),

@@ -27,7 +27,7 @@ def parameters(a, terms, *, n, X_TERMS, ROWS, COLUMNS, OVERLAP=False):
         tx = T.get_thread_binding()
         part_s = T.alloc_shared((ROWS, COLUMNS), "float32")
         small_s = T.alloc_shared((ROWS, COLUMNS), "float32")
-        some = T.alloc_local((8,), "float32")
+        some = T.alloc_local((32,), "float32")
         sum_0 = T.alloc_local((U,), "float32")
         if X_TERMS > 0:
             sum_1 = T.alloc_local((U,), "float32")  # order 1, times 2**8
@@ -117,13 +117,13 @@ def parameters(a, terms, *, n, X_TERMS, ROWS, COLUMNS, OVERLAP=False):
             j = (pid - n * T.ceildiv(D, COLUMNS)) * 4 + tx // LANES
             if tx < 4 * LANES and j < M + 3:
                 total = 0.0
-                for r in T.serial(T.ceildiv(programs, 8 * LANES)):
-                    for u in T.unroll(8):  # eight loads at a time
-                        d = (r * 8 + u) * LANES + tx % LANES
+                for r in T.serial(T.ceildiv(programs, 32 * LANES)):
+                    for u in T.unroll(32):  # as many loads at a time
+                        d = (r * 32 + u) * LANES + tx % LANES
                         some[u] = 0.0
                         if d < programs:
                             some[u] = a.sums[d, j]
-                    for u in T.unroll(8):
+                    for u in T.unroll(32):
                         total += some[u]
                 total = warp_sum(total)
                 if tx % LANES == 0:

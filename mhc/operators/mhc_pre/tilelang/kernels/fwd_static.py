@@ -13,6 +13,7 @@ Symbols: BT tokens of a tile, K = n * D, M = n * n + 2 * n rows of phi, BM colum
 """
 
 import tilelang.language as T
+from tilelang.layout import make_swizzled_layout
 
 from mhc.operators.mhc_pre.tilelang.kernels.bf16_split import (
     ORDER_1,
@@ -63,9 +64,9 @@ def two_pass(
     orders = tuple(range(terms))
     rowwise = T.GemmWarpPolicy.FullRow  # two warp groups with all columns each, not half of them
 
-    def weight(phi, gamma, m, k):
-        """phi * gamma, rounded to float32."""
-        return phi[m, k] * gamma[k] if has_gamma else phi[m, k]
+    def product(x_r, w_q, sums, order):
+        """x times a term of phi * gamma; only the last term waits for its product, and so for all."""
+        return T.gemm(x_r, w_q, sums, transpose_B=True, policy=rowwise, wg_wait=0 if order == orders[-1] else -1)
 
     def by_8(buffer, streams):
         """A tensor [N, streams * D] with an axis for each 16 bytes of it; bound to a name it would take x's away."""
@@ -73,27 +74,43 @@ def two_pass(
 
     @T.macro
     def main(x, phi, alpha, bias, gamma, h_in, h_post, h_res, inv_rms, h_mix, h_pre, w, partials, norm_eps, hc_eps):
-        with T.Kernel(T.ceildiv(pitch, 256), rows, threads=256) as (bk, wm):
-            wk = bk * 256 + T.get_thread_binding()
-            if wk < pitch:
-                wv = T.alloc_var(f32)
-                wv = T.float32(0)
-                if (wk < K) and (wm < M):
-                    wv = weight(phi, gamma, wm, wk)
-                w[0, wm, wk] = first_term(wv)
-                wrest = remainder(wv, first_term(wv))
-                w[1, wm, wk] = nearest(wrest)
-                if terms == 3:
-                    w[2, wm, wk] = nearest(next_remainder(wrest))
+        with T.Kernel(T.ceildiv(pitch, 4 * 256), rows, threads=256) as (bk, wm):
+            k4 = T.alloc_var("int32")
+            values = T.alloc_local((4,), f32)
+            norms = T.alloc_local((4,), f32)
+            made = T.alloc_local((terms, 4), "bfloat16")
+            k4 = bk * 256 + T.get_thread_binding()  # four columns of a row of phi
+            if k4 < pitch // 4:
+                for e in T.unroll(4):
+                    values[e] = T.float32(0)
+                if wm < M:
+                    for e in T.vectorized(4):
+                        values[e] = T.Tensor((M, K // 4, 4), f32, phi.data)[wm, k4, e]
+                    if has_gamma:
+                        for e in T.vectorized(4):
+                            norms[e] = T.Tensor((K // 4, 4), f32, gamma.data)[k4, e]
+                        for e in T.unroll(4):
+                            values[e] = values[e] * norms[e]
+                for e in T.unroll(4):
+                    made[0, e] = first_term(values[e])
+                    wrest = remainder(values[e], first_term(values[e]))
+                    made[1, e] = nearest(wrest)
+                    if terms == 3:
+                        made[2, e] = nearest(next_remainder(wrest))
+                for order in T.unroll(terms):
+                    for e in T.vectorized(4):
+                        T.Tensor((terms, rows, pitch // 4, 4), "bfloat16", w.data)[order, wm, k4, e] = made[order, e]
 
         with T.Kernel(T.ceildiv(N, BT) * m_tiles * splits, threads=threads) as program:
             bm = program % m_tiles
             split = program // m_tiles % splits
             bt = program // m_tiles // splits
-            x_0 = T.alloc_shared((BT, BK), "bfloat16")
+            x_s = T.alloc_shared((BT, BK), dtype)
+            w_s = T.alloc_shared((terms, BM, BK), "bfloat16")
             w_0 = T.alloc_shared((BM, BK), "bfloat16")
             w_1 = T.alloc_shared((BM, BK), "bfloat16")
             w_2 = T.alloc_shared((BM, BK), "bfloat16")
+            x_r = T.alloc_fragment((BT, BK), dtype)
             acc_0 = T.alloc_fragment((BT, BM), f32)
             acc_1 = T.alloc_fragment((BT, BM), f32)
             acc_2 = T.alloc_fragment((BT, BM), f32)
@@ -101,25 +118,26 @@ def two_pass(
             total = T.alloc_fragment((BT,), f32)
             emit([T.clear(one) for one in (acc_0, acc_1, acc_2)[:terms]])
             T.clear(squares)
+            T.annotate_layout({x_s: make_swizzled_layout(x_s)})
             first = blocks * split // splits
             last = blocks * (split + 1) // splits
             if overlap:
                 T.pdl_sync()
             for step in T.Pipelined(T.cast(last - first, "int32"), num_stages=stages):
                 k0 = (first + step) * BK
-                T.copy(x[bt * BT, k0], x_0)
-                emit([T.copy(w[q, bm * BM, k0], (w_0, w_1, w_2)[q]) for q in orders])
+                T.copy(x[bt * BT, k0], x_s)
+                if overlap:
+                    T.copy(w[T.int64(0), bm * BM, k0], w_s)
+                else:  # without wgmma, which makes a batch of products, a part of a tensor cannot be multiplied
+                    emit([T.copy(w[q, bm * BM, k0], (w_0, w_1, w_2)[q]) for q in orders])
+                # read once, for the squares and for all products
+                T.copy(x_s, x_r)
                 for i, c in T.Parallel(BT, BK):
-                    squares[i, c] += T.cast(x_0[i, c], f32) * T.cast(x_0[i, c], f32)
+                    squares[i, c] += T.cast(x_r[i, c], f32) * T.cast(x_r[i, c], f32)
+                # one batch: the terms share a tensor, so nothing is loaded into it before the last product has ended
                 emit(
                     [
-                        T.gemm(
-                            x_0,
-                            (w_0, w_1, w_2)[q],
-                            (acc_0, acc_1, acc_2)[q],
-                            transpose_B=True,
-                            policy=rowwise,
-                        )
+                        product(x_r, w_s[q, :, :] if overlap else (w_0, w_1, w_2)[q], (acc_0, acc_1, acc_2)[q], q)
                         for q in orders
                     ]
                 )
@@ -146,6 +164,7 @@ def two_pass(
             h = T.alloc_shared((MAX_ROWS + 1,), f32)
             pre = T.alloc_shared((16,), f32)
             mixed = T.alloc_local((each,), f32)
+            few = T.alloc_local((8,), f32)
             share_sum = T.alloc_var(f32)
             held = T.alloc_local((n * each,), dtype)
             out = T.alloc_local((each,), dtype)
@@ -164,8 +183,13 @@ def two_pass(
                 place = r * finish_threads + tid
                 if place < rows + 1:
                     share_sum = T.float32(0)
-                    for s in T.serial(splits):
-                        share_sum = share_sum + partials[token, s, place]
+                    for eight in T.serial(T.ceildiv(splits, 8)):  # as many loads on their way
+                        for e in T.unroll(8):
+                            few[e] = T.float32(0)
+                            if eight * 8 + e < splits:
+                                few[e] = partials[token, eight * 8 + e, place]
+                        for e in T.unroll(8):
+                            share_sum = share_sum + few[e]
                     h[place] = share_sum
             T.sync_threads()
             inv = inverse_rms(h[rows], K, norm_eps)
