@@ -166,5 +166,7 @@ def _beside(inputs: Inputs, gradient: TensorSpec, places: Mapping[str, Tensor]) 
     found = torch.zeros(lead, dtype=torch.bool)
     for name, at in places.items():
         of_token = table.per_token(table.argument_specs[name])
-        found = found | (at.reshape(*lead, -1).any(-1) if of_token else at.any()).to(found.device)
+        found = found | (at.reshape(*lead, math.prod(at.shape[len(lead) :])).any(-1) if of_token else at.any()).to(
+            found.device
+        )
     return found.reshape(*lead, *(1 for _ in gradient.shape(inputs.case.sizes)[len(lead) :]))

@@ -403,6 +403,8 @@ def chosen(a: ErrorNumber, b: ErrorNumber, condition: Tensor, unsure: Tensor | N
 @_bounding
 def softmax(a: ErrorNumber, dim: int) -> ErrorNumber:
     """Return the softmax over a dimension, as exp(a - max) / sum, or as exp(a - logsumexp(a)) with that rounded once."""
+    if not a.value.numel():
+        return type(a)(a.value, a.error, a.dtype)
     a = a if a.most is None else _without(a, dim)
     value, spread, down, up = _shares(a, dim)
     own = a.value.logsumexp(dim, keepdim=True)
@@ -425,6 +427,8 @@ def softmax(a: ErrorNumber, dim: int) -> ErrorNumber:
 @_bounding
 def log_softmax(a: ErrorNumber, dim: int) -> ErrorNumber:
     """Return its logarithm, as (a - max) - log(sum of exp(a - max)), or as a - logsumexp(a) with that rounded once."""
+    if not a.value.numel():
+        return type(a)(a.value, a.error, a.dtype)
     shares, spread, down, up = _shares(a, dim)
     value = a.value.log_softmax(dim)
     most = a.value.amax(dim, keepdim=True)
@@ -442,6 +446,9 @@ def logsumexp(a: ErrorNumber, dim: int, step: float = 0.0) -> ErrorNumber:
     Args:
         step: the unit roundoff of a dtype to which the difference, the exponentials, the sum and the logarithm are rounded.
     """
+    if not a.value.numel():
+        value = a.value.logsumexp(dim, keepdim=True)
+        return type(a)(value, torch.zeros_like(value), a.dtype)
     a = a if a.most is None else _without(a, dim)
     shares, spread, down, up = _shares(a, dim, step)
     value = a.value.logsumexp(dim, keepdim=True)

@@ -82,7 +82,7 @@ def _rows_may_be_nan(product: Tensor, of: Tensor, other: Tensor, least: float) -
     """Return it for each row of the product and column of `other`, by the smallest of their numbers that may meet."""
     here = product.isinf() & (of < 0)
     row = torch.where(here, of.abs(), torch.inf).amin(-1, keepdim=True)
-    met = here.reshape(-1, here.shape[-1]).any(0).unsqueeze(-1)
+    met = here.flatten(0, -2).any(0).unsqueeze(-1)
     column = torch.where(met & (other != 0), other.abs(), torch.inf).amin(-2, keepdim=True)
     return row.isfinite() & column.isfinite() & (row * column <= least)
 

@@ -53,8 +53,8 @@ def _gathered(x: Tensor, windows: Sequence[_Window], empty: float = 0.0) -> tupl
     elements = torch.where(valid, aten.index(flat, [None, *places]), empty if x.is_floating_point() else 0)
     if windows[0].weight is not None:
         elements = elements * _product(x, [(one.weight, one.error) for one in windows], spread)
-    out = elements.shape[1 : 1 + rank]
-    return elements.reshape(*lead, *out, -1), valid.reshape(*out, -1)
+    elements = elements.flatten(1 + rank)
+    return elements.reshape(*lead, *elements.shape[1:]), valid.flatten(rank)
 
 
 def _product(x: Tensor, parts: Sequence[tuple[Any, Any]], spread: Callable[[Tensor, int], Tensor]) -> Tensor:

@@ -875,3 +875,35 @@ def test_a_count_in_doubt_is_compared_by_its_range() -> None:
     assert float(number.value) == 3.0
     assert float(number.error) == pytest.approx(1.0, rel=1e-5)
     assert read(lambda x: (x / 3.0 > 0.3125 / 3.0).sum(-1, dtype=torch.float32), [x], {}).outputs[0].dtype == F32
+
+
+@pytest.mark.parametrize("axis", [0, -1])
+@pytest.mark.parametrize("differentiated", [False, True])
+@pytest.mark.filterwarnings("ignore:.*degrees of freedom")
+def test_what_pytorch_takes_without_elements_has_a_bound(axis: int, *, differentiated: bool) -> None:
+    """As of an empty batch: a rule must not ask for the largest of no elements, or for a size that nothing tells."""
+    failed, taken, generator = [], 0, torch.Generator().manual_seed(3)
+    for name in sorted({*EXAMPLES} - COMPLEX):
+        for function, draws in EXAMPLES[name]:
+            operands = [draw(generator) for draw in draws]
+            empty = [one.narrow(axis, 0, 0).float() if one.dim() else one.float() for one in operands]
+
+            def first(*given: Any, function: Callable[..., Any] = function) -> Any:
+                found = function(*given)
+                return found[0] if isinstance(found, (tuple, list)) else found
+
+            try:
+                leaves = [one.clone().requires_grad_() for one in empty]
+                result = first(*leaves)
+                upstream = [torch.ones_like(result)] if differentiated and result.requires_grad else []
+                for one in upstream:
+                    torch.autograd.grad(result, leaves, one, allow_unused=True)
+            except (RuntimeError, IndexError, ValueError):
+                continue
+            taken += 1
+            try:
+                read(first, empty, {}, upstream)
+            except (RuntimeError, IndexError) as error:
+                failed.append((name, str(error)[:80]))
+    assert failed == []
+    assert taken > 150

@@ -25,8 +25,7 @@ def reduced(a: Any, dim: Any, keepdim: bool, reduce: Callable[[Any, int], Any]) 
     kept = [one for one in range(rank) if one not in dims]
 
     def together(tensor: Tensor) -> Tensor:
-        moved = tensor.permute(*kept, *dims) if rank else tensor.reshape(1)
-        return moved.reshape(*(tensor.shape[one] for one in kept), -1)
+        return tensor.permute(*kept, *dims).flatten(len(kept)) if rank else tensor.reshape(1)
 
     found = reduce(a.mapped(together), len(kept))
     if not keepdim:

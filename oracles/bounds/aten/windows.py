@@ -93,9 +93,9 @@ def _weight_gradient(
     """Return the gradient of a convolution's weight from its padded input and the gradient of its result."""
     columns = _columns(x, weight.shape[2:], stride, dilation, groups)
     columns = columns[..., : gradient.shape[2:].numel()]
-    rows = gradient.reshape(gradient.shape[0], groups, gradient.shape[1] // groups, -1)
-    rows = rows.permute(1, 2, 0, 3).reshape(groups, gradient.shape[1] // groups, -1)
-    columns = columns.permute(1, 0, 3, 2).reshape(groups, rows.shape[-1], -1)
+    rows = gradient.reshape(gradient.shape[0], groups, gradient.shape[1] // groups, gradient.shape[2:].numel())
+    rows = rows.permute(1, 2, 0, 3).flatten(2)
+    columns = columns.permute(1, 0, 3, 2).flatten(1, 2)
     return torch.matmul(rows, columns).reshape(weight.shape)
 
 
