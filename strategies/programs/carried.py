@@ -26,6 +26,7 @@ from mhc.strategies.programs.statements import Statements
 _BLOCKS = (
     *("carried", "retested", "overwritten", "apart", "alternating", "carried", "retested"),
     *("shifted", "branched", "narrowed", "apart", "shifted", "narrowed", "patch", "retested"),
+    *("summed", "found", "summed", "found"),
 )
 _OTHERWISE = {"<": ">=", ">=": "<", ">": "<=", "<=": ">", "==": "!=", "!=": "=="}
 
@@ -61,6 +62,10 @@ class Carried(Statements):
                 return self._branched(buffer, prefix)
             case "narrowed":
                 return self._narrowed(buffer, prefix)
+            case "summed":
+                return self._summed(buffer, prefix)
+            case "found":
+                return self._found(buffer, prefix)
             case "alternating" if "local" in self._features.scopes:
                 return self._alternating(buffer, prefix)
         return self._carried(buffer, prefix)
@@ -157,6 +162,11 @@ class Carried(Statements):
             values[0] = Load(name, fixed)
         read: Statement = Store(name, at(0), self._made(buffer, where, loop.var))
         branches = self._pick(False, False, True)
+        if not local and self._pick(False, True):  # by an index that a compiler may take for another one
+            into = self._row(self._fixed(buffer, prefix), buffer, loop, 0)
+            read = Store(name, into(0), self._made(buffer, Load(name, at(0)), loop.var))
+            if not branches and self._pick(True, False):
+                return [self._around(loop, (Store(name, fixed, values[0]), read, Store(name, fixed, values[1])), buffer)]
         if branches:
             read = Store(name, self._fixed(buffer, prefix), where)
             del self._scope.variables[loop.var]
@@ -187,6 +197,35 @@ class Carried(Statements):
         loaded = Load(name, fixed if got is None else at(got))
         value = self._made(buffer, loaded, self._pick(loop.var, None)) if self._pick(True, True, False) else loaded
         return [self._around(loop, (Store(name, at(put), value),), buffer)]
+
+    def _summed(self, buffer: Buffer, prefix: Place) -> list[Statement]:
+        """Draw a loop over rows, each of which has an element set and changed in a loop of its own, as a sum is made."""
+        rows, loop = self._empty(self._pick(3, 2, 4)), self._empty(self._pick(3, 2, 4))
+        place = self._row(self._fixed(buffer, prefix), buffer, rows, 0)(0)
+        local = "local" in self._features.scopes and self._pick(False, False, True)
+        sum_of = Load(self._new_local(buffer, (1,)).name, (Const(0),)) if local else Load(buffer.name, place)
+        first = Store(sum_of.buffer, sum_of.at, self._pick(self._number(buffer, 0), Load(buffer.name, place)))
+        added = Store(sum_of.buffer, sum_of.at, self._made(buffer, sum_of, self._pick(loop.var, rows.var)))
+        last = (Store(buffer.name, place, sum_of),) if local else ()
+        body = first, self._around(loop, (added,), buffer), *last
+        return [self._around(rows, body if local or self._pick(True, True, False) else body[::-1], buffer)]
+
+    def _found(self, buffer: Buffer, prefix: Place) -> list[Statement]:
+        """Draw a loop that sets one element in some of its iterations, of which the last one counts."""
+        loop, fixed = self._empty(self._pick(4, 3, 6, 8)), self._fixed(buffer, prefix)
+        index = Var(loop.var)
+        near = Const(self._expressions.integer(0, loop.extent - 1))
+        some = Binary(self._pick("<", "!=", "<=", "==", ">"), index, near)
+        every = Binary("==", Binary("%", index, Const(self._pick(2, 3))), Const(self._pick(0, 1)))
+        value = (
+            self._pick(some, every)
+            if buffer.dtype == "bool"
+            else index
+            if buffer.dtype == "int32"
+            else Cast(buffer.dtype, index)
+        )
+        tested = self._pick(some, every, self._expressions.condition(0), some)
+        return [self._around(loop, (If(tested, (Store(buffer.name, fixed, value),)),), buffer)]
 
     def _patch(self, buffer: Buffer, prefix: Place) -> list[Statement]:
         """Draw loops that set the first elements of some rows, or a part of a row in rows of its own, to one number."""

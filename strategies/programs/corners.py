@@ -9,8 +9,15 @@ from mhc.strategies.programs.expressions import Expressions, interval
 from mhc.strategies.programs.indices import Drawn
 
 _WIDE = ("int32", "uint32", "int64")
-_SHAPES = ("scaled", "narrowed", "masked", "ladder", "narrowed")
-_MORE = ("clamped", "widened", "widened", "widened", "floored", "narrowed", "narrowed", "chosen", "chosen")
+_SHAPES = (*("scaled", "narrowed", "masked", "ladder", "narrowed") * 2, "ladder", "narrowed")
+_MORE = (
+    "clamped",
+    *("widened", "chosen", "widened", "chosen", "widened", "chosen"),
+    "floored",
+    "floored",
+    "narrowed",
+    "narrowed",
+)
 _SUMS = ("factored", "parts")
 
 
@@ -21,8 +28,8 @@ class Corners(Expressions):
         """Draw an expression of a dtype."""
         shapes: tuple[str, ...] = ()
         if depth and dtype in grammar.INTEGERS:
-            which = self.integer(0, 24)
-            shapes = _SHAPES if which > 14 else _MORE if which > 10 else _SUMS if which > 6 else ()
+            which = self.integer(0, 27)
+            shapes = _SHAPES if which > 15 else _MORE if which > 10 else _SUMS if which > 6 else ()
         if shapes:
             match self.pick(*shapes):
                 case "scaled":
@@ -199,17 +206,30 @@ class Corners(Expressions):
         return self._converted(Drawn(Binary(">>", made.node, Const(by, wide)), made.low >> by, made.high >> by), dtype)
 
     def _floored(self, dtype: str) -> Drawn:
-        """Draw a fraction, often below 0, that is rounded to a whole number and cast."""
+        """Draw a fraction, often below 0, that is rounded to a whole number and cast; or the root of a square."""
         floats = [one for one in self._scope.dtypes if one in grammar.FLOATS]
         if not floats:
             return self._leaf(dtype)
         before = self.pick(*floats)
+        if self.pick(False, False, True):
+            return self._rooted(dtype, "float32" if before == "float16" else before)
         a = self._large(before) if before == "float64" and self.pick(False, True) else self._read(before)
         a = self._across(a, 0, before) if a.low >= 0 and dtype in grammar.SIGNED else a
         a = a if a.fraction else self._part(a, before)
         if isinstance(a.node, Const) or not a.within(*range_of(dtype)):
             return self._leaf(dtype)
         return Drawn(Cast(dtype, Unary(self.pick(*grammar.ROUNDING), a.node)), a.low, a.high)
+
+    def _rooted(self, dtype: str, before: str) -> Drawn:
+        """Draw the root of the square of an integer, often below 0, in a float's dtype."""
+        of = self.pick("int32", "int32", "int64", "int16")
+        a = self._within(self._read(of), 1000, of)
+        a = self._across(a, 0, of) if a.low >= 0 else a
+        if isinstance(a.node, Const) or not a.within(-1000, 1000):
+            return self._leaf(dtype)
+        root = self._root(Drawn(Cast(before, a.node), a.low, a.high), before)
+        most = max(abs(a.low), abs(a.high))
+        return Drawn(Cast(dtype, root.node), 0, most) if most <= range_of(dtype)[1] else self._leaf(dtype)
 
     def _large(self, dtype: str) -> Drawn:
         """Draw a float of as many digits as an integer of 32 bits has."""

@@ -19,7 +19,7 @@ _CHOICES = ("select", "bool", "select", "bool", "bool")
 """What has conditions as operands, of which there are many kinds."""
 _OF_ANY = {"bits", *_CHOICES}
 _OF_INTEGERS = (*_ARITHMETIC, *DIVISIONS, "&", "|", "^", "<<", ">>", "-", "~", "abs", "bits", *_CHOICES)
-_CASTS = ("narrowing", "widening", "sign", "float", "through bool", "float", "through bool")
+_CASTS = ("narrowing", "widening", "sign", "float", "through bool", "float", "through bool", "through bool")
 _LEAVES = ("element", "index", "name", "constant", "again", "element", "constant")
 _MIRROR = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "==": "==", "!=": "!="}
 

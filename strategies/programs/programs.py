@@ -104,7 +104,7 @@ class _Builder(Reworked):
         whole = [one for one in self._features.dtypes if one in grammar.INTEGERS]
         stores: list[Statement] = []
         for name in ("y", "z", "v")[: self._pick(3, 2, 1)]:
-            dtype = self._pick("int32", "int64", "int32", "int64", self._pick(*whole))
+            dtype = self._pick("int32", "int64", "uint32", self._pick("int32", "int64"), self._pick(*whole))
             one = Buffer(name, (rows, self._pick(12, 8, 16)), dtype, written=True)
             self._buffers.append(one)
             values = [self._expressions.woven(dtype, conditions=True).node for _ in range(one.shape[1])]

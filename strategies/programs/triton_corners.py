@@ -32,7 +32,7 @@ class Corners(Chains):
         corners += [self._random, self._random, self._ceiling, self._pairs, self._sign]
         corners += [self._least, self._least, self._least, self._high]
         corners += [*[self._look_up] * 3, self._narrowed, self._narrowed, *[self._update] * 3]
-        corners += [self._large, self._large]
+        corners += [self._large, self._large, self._far, self._far, self._counted_truths, self._counted_truths]
         return [*super().kinds(), *corners]
 
     def _look_up(self) -> None:
@@ -164,6 +164,30 @@ class Corners(Chains):
         large = blocks.op("cast", a, dtype="float64", keep=False)
         if large is not None:
             blocks.op("cast", large, dtype=blocks.pick("uint32", "int64", "uint64"))
+
+    def _far(self) -> None:
+        """Draw a shift to the right of integers of 64 bits, often below 0, by about half of the bits or nearly all."""
+        blocks = self._blocks
+        a = self._integers("int64")
+        if a is None:
+            return
+        if (blocks.value(a).data >= 0).all():
+            a = blocks.must("invert", a)
+        by = blocks.pick(33, 32, 40, 63, 31, 48)
+        if blocks.pick(True, False):
+            blocks.op("shr", a, value=by, flag=True)
+        else:
+            blocks.op("shr", a, blocks.full(blocks.value(a), by, shape=()))
+
+    def _counted_truths(self) -> None:
+        """Draw how many lanes of a condition hold, often more than one."""
+        blocks = self._blocks
+        a = blocks.chosen(lambda one: one.dtype == "bool" and one.data.sum() > 1)
+        if a is None:
+            b = blocks.chosen(lambda one: one.dtype != "bool" and len(one.shape) > 0)
+            a = b and blocks.op(blocks.pick("ge", "eq", "ne"), b, self._like_or_near(b), keep=False)
+        if a is not None and blocks.value(a).shape:
+            blocks.op(blocks.pick("sum", "sum", "cumsum"), a, axis=blocks.pick(-1, 0))
 
     def _square(self) -> None:
         """Draw a gather along an axis of a square."""

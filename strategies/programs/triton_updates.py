@@ -93,9 +93,13 @@ class UpdatedBlocks(Blocks):
             place: _Place = self.pick(known[-1], known[-1], *reversed(known[-3:]))
             return place
         index, size = self.index(self._shape), math.prod(self._shape)
-        match self.pick(*["plain"] * (3 if but is None else 1), "turned", "goes on", "goes on"):
+        match self.pick(*["plain"] * (3 if but is None else 1), "turned", "goes on", "goes on", "mixed"):
             case "turned" if size > 1:  # the same elements in another order
                 index = self.beside("xor", index, self.pick(1, size - 1, size // 2))
+            case "mixed" if size > 2:  # the same elements, of which the first stays where it is
+                times = self.beside("mul", index, self.pick(3, 5, size // 2 + 1))
+                apart = self.must("and", self.must("xor", times, index), value=size - 1, flag=True)
+                index = self.must("xor", index, apart)
             case "goes on" if size > 1 and var is not None:
                 number = self.must("and", var, value=size - 1, flag=True)
                 index = self.must("xor", index, number)

@@ -53,6 +53,8 @@ x << c << d | x >> c << d | w >> c & d | (w & c) >> d | x & c & d | x & c | (x &
 -x // c | (c - x) // d | -x % c | (c - x) % d | -(x // c) | -x * y | -(x - y) + z | x * c & d | x & -c | ~x & c | ~(x & c)
 x - (x & c) | (x & c) - c | (x & c) + (x & d) | x & -x | w << c >> c | b(x < c) + b(y < d) | b(x < c) + b(x < d)
 b(x < y) - b(y < x) | b(x < y) + b(x == y) | b(x < c) * y | b(x & c == c) + b(x < d) | b(x < c) + b(y < c) + b(z < c)
+w // c | w % c | (w + y) // c | (w + y) % c | (w + y) // c * c | m(w + y, c) | m(x - y, c)
+m(x + c, d) | m(c - x, d) | m(x + c, d)
 """
 _CONDITIONS = """
 x < y | x < c | x + y < x | x + y < x + z | x + c < d | c - x < d | x + c < y + d | x * c < d | x * c < y * c
@@ -64,7 +66,8 @@ x < y and y < x | x < y and x < y | x < c and not x < d | not (x < y and y < z) 
 x < c and x % d < e | x + y * c < d and e < x + y * c | x // c < d and x < e | x % c < d and x % c < e
 x < y and (y < z and z < x) | x < c and (x < d and x < e) | x < y and x < y + c | x < m(y, z) and x < y
 x // c < o | x % c < o | x // c < o | x * c < o | x + c < o | x - y < o | x & c < o | m(x, y) < o | x // c < o and x % c < o
-x & c == c | x & c == c | x & c == d | x & c == o | x % c == d | x // c == d | x == y | x % c == y % c | x & c == y & c
+x & c == c | x & c == c | x & c == c | x & c == c | x & c == d | x & c == o | x % c == d | x // c == d | x == y
+x % c == y % c | x & c == y & c | x & c == c | x & c == c | x & c == c
 c < x and x < d | y < x and x < z | y < x and x < y + c | -x < c | -x < y | -x // c < d | ~x < c | x * y < o | x * x < c
 b(x < c) + b(y < d) == c | b(x < y) == b(y < z) | b(x < c) < b(y < c)
 not not x < y | x - y < y - x | x // y < y // x | x & c < d | x & c < x & d | w >> c >> d < y | x & y < x
@@ -130,9 +133,7 @@ class Woven(Corners):
             return Drawn(Cast(dtype, self._woven_condition()), 0, 1)
         indexed = dtype in {"int32", "int64"}  # whose operations a simplifier rewrites most
         pool = self._pool(
-            dtype
-            if indexed or (dtype in grammar.INTEGERS and not self.integer(0, 2))
-            else self.pick("int32", "int32", "int64")
+            dtype if indexed or (dtype in grammar.INTEGERS and self.integer(0, 1)) else self.pick("int32", "int32", "int64")
         )
         node = (
             self._shaped(pool, self.pick(*_OF_VALUES))

@@ -9,6 +9,7 @@ from mhc.oracles.verdict import Status
 from mhc.programs import tvm_arithmetic
 from mhc.programs.compile_error import CompileError
 from mhc.programs.grammar import Binary, Buffer, Cast, Const, Expr, For, If, Load, Program, Select, Store, Unary, Var
+from mhc.programs.known import known
 from mhc.programs.targets import TARGETS
 from mhc.strategies.programs.programs import ARITHMETIC, programs
 from mhc.strategies.rounds import drawn
@@ -85,14 +86,15 @@ def test_a_flat_index_has_all_axes() -> None:
 
 
 def test_nothing_is_found_where_nothing_is_rewritten(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the front end folds of constants is left: those programs are refused, not wrong."""
+    """What the front end folds of constants is left: those are refused, not wrong. So is what it is known to get wrong."""
     monkeypatch.setattr(tvm_arithmetic, "_simplified", lambda terms, term, proves=False: term)
     monkeypatch.setattr(tvm_arithmetic, "_iter_map", lambda terms, term: term)
     with no_constants_of_modules():
-        found = drawn(programs(ARITHMETIC), 60, 3)
+        found = drawn(programs(ARITHMETIC), 80, 3)
+    found = [one for one in found if known(one, "0.1.8") is None]
     verdicts = [one for program in found for one in check(TARGET, program)]
     assert [one for one in verdicts if one.status is Status.FAIL and one.oracle == "evaluator"] == []
-    assert sum(one.status is Status.PASS for one in verdicts) > 40
+    assert sum(one.status is Status.PASS for one in verdicts) > 50
 
 
 def test_what_a_condition_guards_is_not_evaluated() -> None:
