@@ -50,6 +50,7 @@ TRAINING = "training"
 """Forward and backward in one run, with the arguments of the backward and the results of both."""
 UNLIMITED = 2**63 - 1
 """The largest size of a tensor."""
+_LARGER = 65  # sizes of an axis that are tried where its least one cannot be
 
 
 @dataclass(frozen=True)
@@ -300,6 +301,20 @@ class Operator:
                 if values.start < held.min or values.stop - 1 > held.max:
                     return f"{spec.name} has values {values.start}..{values.stop - 1}, beyond {spec.role.value}"
         return None
+
+    @functools.cached_property
+    def smallest(self) -> Mapping[str, int]:
+        """Return small sizes of the axes that a case can have: the least of each, but for one or all that are larger.
+
+        A label in 0..V-1 asks for V = 2, whatever the least V is declared to be.
+        """
+        least = {axis.name: axis.least for axis in self.axes}
+        for more in range(_LARGER):
+            some = {axis.name: min(axis.most, axis.least + more) for axis in self.axes}
+            for sizes in (*({**least, name: size} for name, size in some.items()), some):
+                if self.problem(sizes) is None:
+                    return sizes
+        return least
 
     @functools.cached_property
     def axis_names(self) -> tuple[str, ...]:

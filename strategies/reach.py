@@ -118,7 +118,7 @@ def stretched_sizes(draw: st.DrawFn, limit: Limit) -> Mapping[str, int]:
     In some cases one axis has its most, or two are long together (`FORMS`).
     """
     axes = draw(present_axes(limit.table))
-    least = {axis.name: axis.least for axis in axes}
+    least = {axis.name: limit.table.smallest[axis.name] for axis in axes}
     form = draw(choice(FORMS))
     first: Mapping[str, int] = {}
     if form == "most":
@@ -131,7 +131,7 @@ def stretched_sizes(draw: st.DrawFn, limit: Limit) -> Mapping[str, int]:
     sizes = draw(_smaller(limit, least, axes, _FEW_OR_MIDDLE))
     axis = draw(choice(tuple(axis for axis in axes if axis.most > MIDDLE[0]) or tuple(axes)))
     most = limit.most(sizes, axis)
-    size = draw(log_uniform(max(1, axis.least, min(FIRST, most // 4)), most)) if most else 0
+    size = draw(log_uniform(max(1, least[axis.name], min(FIRST, most // 4)), most)) if most else 0
     return limit.table.sizes({**sizes, axis.name: size})
 
 
@@ -163,7 +163,7 @@ def model_sizes(draw: st.DrawFn, limit: Limit) -> Mapping[str, int]:
     """
     table = limit.table
     axes = draw(present_axes(table))
-    sizes: Mapping[str, int] = {axis.name: axis.least for axis in axes}
+    sizes: Mapping[str, int] = {axis.name: table.smallest[axis.name] for axis in axes}
     others = []
     for axis in axes:
         named = table.model_sizes.get(axis.name, _widths(table, axis))
@@ -177,7 +177,10 @@ def model_sizes(draw: st.DrawFn, limit: Limit) -> Mapping[str, int]:
     whole = draw(choice(_WHOLE))
     for axis in draw(st.permutations([axis for axis in others if axis.name in table.tokens] or others)):
         most = limit.most(sizes, axis)
-        sizes = {**sizes, axis.name: most if whole or not most else draw(log_uniform(max(1, axis.least), most))}
+        sizes = {
+            **sizes,
+            axis.name: most if whole or not most else draw(log_uniform(max(1, table.smallest[axis.name]), most)),
+        }
     return table.sizes(sizes)
 
 

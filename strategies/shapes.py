@@ -141,7 +141,7 @@ def plain_shapes(draw: st.DrawFn, limit: Limit, tiles: tuple[int, ...] = TILES) 
     cases two axes are equal, or one has its most (`FORMS`).
     """
     axes = draw(present_axes(limit.table))
-    sizes = {axis.name: axis.least for axis in axes}
+    sizes = {axis.name: limit.table.smallest[axis.name] for axis in axes}
     usual = usual_sizes(tiles)
     form = draw(choice(FORMS))
     first: Mapping[str, int] = {}
@@ -156,11 +156,11 @@ def plain_shapes(draw: st.DrawFn, limit: Limit, tiles: tuple[int, ...] = TILES) 
     ahead = [axis for axis in order if favoured and axis.name in twice]
     for axis in (*ahead, *(axis for axis in order if axis not in ahead)):
         most = limit.most(sizes, axis)
+        empty = [0] * _EMPTY if axis.least == 0 else []
         inside = [
             size
-            for size in (*(() if axis in ahead else FEW), *usual)
+            for size in (*(() if axis in ahead else FEW), *usual, *empty)
             if axis.least <= size <= most and limit.table.problem({**sizes, axis.name: size}) is None
         ]
-        empty = [0] * _EMPTY if axis.least == 0 else []
-        sizes[axis.name] = draw(choice((*inside, *empty) or (axis.least,)))
+        sizes[axis.name] = draw(choice(tuple(inside) or (sizes[axis.name],)))
     return limit.table.sizes(sizes)

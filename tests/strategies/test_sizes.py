@@ -48,6 +48,20 @@ def declared_matrix(x: Tensor) -> Tensor:
     return x.clone()
 
 
+@operator(
+    logits="[T, V]",
+    labels="[T] int64 in 0..V-1 or -100",
+    offsets="[O] int64 in 0..L offsets",
+    **{"O": "T+1"},
+    T=(1, 9),
+    V=(1, 300),
+    L=(0, 99),
+)
+def declared_label(logits: Tensor, labels: Tensor, offsets: Tensor) -> Tensor:
+    """Without a value where V is 1, since the end of a range is excluded, or where L is 0."""
+    return logits * (labels >= 0).unsqueeze(-1) + offsets.sum() * 0
+
+
 Pick = Callable[[tuple[Any, ...]], Any]
 
 
@@ -358,3 +372,11 @@ def test_sizes_like_others_keep_the_class_of_all_tokens_and_the_limit() -> None:
     assert {(7, 18), (5, 25), (6, 17)} <= {(one["B"], one["S"]) for one in wide}
     assert {reach.token_class(table, one) for one in wide} == {reach.token_class(table, like)}
     assert max(one["B"] * one["S"] for one in tight) == 105, "no more tokens than there"
+
+
+@pytest.mark.parametrize("sizes_of", [plain_shapes, stretched_sizes, model_sizes])
+def test_sizes_that_leave_an_index_no_value_are_not_drawn(sizes_of: Callable[[Limit], st.SearchStrategy[Any]]) -> None:
+    """Where the least sizes do, the other axes still have more than their least."""
+    drawn = [sizes for seed in range(4) for sizes in rounds.drawn(sizes_of(Limit(declared_label, 20000)), 10, seed)]
+    assert all(one["V"] > 1 and one["L"] > 0 for one in drawn)
+    assert min(len({one[name] for one in drawn}) for name in "TVL") > 3
