@@ -165,8 +165,8 @@ def _beside(inputs: Inputs, gradient: TensorSpec, places: Mapping[str, Tensor]) 
         return torch.ones((), dtype=torch.bool)
     found = torch.zeros(lead, dtype=torch.bool)
     for name, at in places.items():
-        of_token = table.per_token(table.argument_specs[name])
-        found = found | (at.reshape(*lead, math.prod(at.shape[len(lead) :])).any(-1) if of_token else at.any()).to(
-            found.device
-        )
+        if table.per_token(table.argument_specs[name]):
+            found = found | at.reshape(*lead, math.prod(at.shape[len(lead) :])).any(-1).to(found.device)
+        else:
+            found = found | at.any().to(found.device)
     return found.reshape(*lead, *(1 for _ in gradient.shape(inputs.case.sizes)[len(lead) :]))

@@ -32,7 +32,7 @@ class Corners(Chains):
         corners += [self._random, self._random, self._ceiling, self._pairs, self._sign]
         corners += [self._least, self._least, self._least, self._high]
         corners += [*[self._look_up] * 3, self._narrowed, self._narrowed, *[self._update] * 3]
-        corners += [self._large, self._large, self._far, self._far, self._counted_truths, self._counted_truths]
+        corners += [self._large, self._large, self._far, self._counted_truths]
         return [*super().kinds(), *corners]
 
     def _look_up(self) -> None:
@@ -186,8 +186,9 @@ class Corners(Chains):
         if a is None:
             b = blocks.chosen(lambda one: one.dtype != "bool" and len(one.shape) > 0)
             a = b and blocks.op(blocks.pick("ge", "eq", "ne"), b, self._like_or_near(b), keep=False)
-        if a is not None and blocks.value(a).shape:
-            blocks.op(blocks.pick("sum", "sum", "cumsum"), a, axis=blocks.pick(-1, 0))
+        if a is not None:
+            op, rank = blocks.pick("sum", "sum", "cumsum"), len(blocks.value(a).shape)
+            blocks.op(op, a, axis=blocks.integer(0 if op == "cumsum" else -1, rank - 1))
 
     def _square(self) -> None:
         """Draw a gather along an axis of a square."""

@@ -62,6 +62,10 @@ class Products(Descriptors):
             again = factor and self._product(factor, two, blocks.pick(made, self._start((m, n))))
             if again is not None:
                 blocks.pool.append(again)
+        elif len(blocks.value(made).shape) == 2 and blocks.pick(False, False, True):  # the same once more, added to it
+            again = self._product(one, two, made)
+            if again is not None:
+                blocks.pool.append(again)
         elif blocks.pick(True, False):
             op = blocks.pick("max", "min", "sum", "cumsum", "argmax")
             blocks.op(op, made, axis=blocks.integer(0, len(blocks.value(made).shape) - 1), flag=blocks.pick(True, False))

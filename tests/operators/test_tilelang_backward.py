@@ -36,6 +36,9 @@ def test_a_pinned_schedule_is_refused_with_the_reason() -> None:
     assert "float64" in str(unfit(Problem(64, 4, 64, torch.float64, H200), {}))
     assert "n at most 4" in str(unfit(Problem(64, 5, 64, torch.bfloat16, H200), {"backward_mode": "streams"}))
     assert "float16 and D a multiple of 8" in str(unfit(Problem(64, 5, 65, torch.float16, H200), {"backward_mode": "ring"}))
+    many = Problem(64, 8, 2048, torch.bfloat16, H200)
+    assert "5 backward_stages need 245760 bytes" in str(unfit(many, {"backward_stages": 5}))
+    assert unfit(many, {"backward_stages": 5, "backward_psi_rows": 192}) is None
     assert "64 or 128, was 192" in str(unfit(Problem(64, 5, 65, torch.float16, H200), {"backward_psi_rows": 192}))
     for mode in ("plain", "ring", "streams"):
         assert "float32 takes no other" in str(unfit(Problem(64, 4, 64, torch.float32, H200), {"backward_mode": mode}))

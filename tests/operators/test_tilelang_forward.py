@@ -5,10 +5,11 @@ import itertools
 import pytest
 import torch
 
+from mhc.case import ScheduleValue
 from mhc.operators.mhc_pre.selection import Problem, problem_of
 from mhc.operators.mhc_pre.tilelang.forward_schedule import SPACE, forward_plan, forward_schedule, unfit
 from tests.support.helpers import scaled_case
-from tests.support.tilelang_targets import SM_90
+from tests.support.tilelang_targets import SM_80, SM_90, SM_100, Target
 
 TILED = ("forward_block_tokens", "forward_block_m", "forward_block_k", "forward_threads")
 
@@ -58,3 +59,15 @@ def test_tiles_have_as_few_empty_rows_of_phi_as_can_be(n: int, D: int, rows: int
 
 def test_a_default_of_48_rows_takes_no_steps_of_32_columns() -> None:
     assert "was 48 * 32 for 128" in str(unfit(Problem(4096, 5, 1111, torch.bfloat16, SM_90.chip), {"forward_block_k": 32}))
+
+
+@pytest.mark.parametrize("target", [SM_80, SM_90, SM_100], ids=lambda target: target.name)
+def test_a_default_fits_into_the_shared_memory_of_a_gpu(target: Target) -> None:
+    """Also where a case pins the rows of phi, and not how many tiles are on their way."""
+    rows: dict[str, ScheduleValue] = {"forward_mode": "two_pass", "forward_block_m": 128}
+    rows |= {"forward_fixed": True, "forward_presplit": True}
+    for n, D, N in itertools.product(range(1, 17), (1024, 4096), (64, 8192)):
+        problem = Problem(N, n, D, torch.bfloat16, target.chip)
+        assert unfit(problem, {}) is None, problem
+        if n >= 5:
+            assert "shared memory" not in str(unfit(problem, rows)), problem

@@ -52,7 +52,7 @@ def declared_matrix(x: Tensor) -> Tensor:
     logits="[T, V]",
     labels="[T] int64 in 0..V-1 or -100",
     offsets="[O] int64 in 0..L offsets",
-    **{"O": "T+1"},
+    O="T+1",
     T=(1, 9),
     V=(1, 300),
     L=(0, 99),

@@ -88,11 +88,11 @@ def _kthvalue(func: Any, a: ErrorNumber, k: int, dim: int = -1, keepdim: bool = 
 @rule(aten.median)
 def _median(func: Any, a: ErrorNumber, dim: int | None = None, keepdim: bool = False) -> Any:
     """Return the median, of an even number of elements the lower one; NaN where an element is."""
+    if dim is None and not a.value.numel():
+        value = func(a.value)
+        return type(a)(value, torch.zeros_like(value), a.dtype)
     flat = a if dim is not None else a.mapped(lambda tensor: tensor.reshape(-1))
     at = -1 if dim is None else dim
-    if not flat.value.numel() and dim is None:
-        value = func(flat.value)
-        return type(a)(value, torch.zeros_like(value), a.dtype)
     value, index = _kth(flat, (flat.value.shape[at] - 1) // 2 if flat.value.dim() else 0, at, keepdim)
     if bool(a.value.isnan().any()):
         none = a.value.isnan().any(at, keepdim=keepdim) if dim is not None else a.value.isnan().any()

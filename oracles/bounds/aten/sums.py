@@ -73,7 +73,7 @@ def _var(
     mean = reduced(one, dim, True, lambda number, at: number.mean(at))
     squares = (one - mean).square()
     total = reduced(squares, dim, keepdim, lambda number, at: number.sum(at))
-    count = one.value.numel() / max(1, mean.value.numel()) - (1 if correction is None else correction)
+    count = max(0.0, one.value.numel() / max(1, mean.value.numel()) - (1 if correction is None else correction))
     return narrowed(total / count, a.dtype)
 
 

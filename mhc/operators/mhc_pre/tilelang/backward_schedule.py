@@ -21,13 +21,13 @@ class BackwardSchedule:
 
     mode            plain: a pipelined matrix product each for psi and dx, on any GPU
                     ring: the same with a loading warp in each, dx by programs that stay
-                    streams: both in one kernel, by a loading warp group and two that take turns
+                    streams: both in one kernel, by a loading and a storing warp, two warp groups for dx, one for psi
                     whole: a product each in plain multiply-adds, for float32 and nothing else, on any GPU
                     `selection` says which serves a problem
     gates_programs  at most this many partial sums for dbias and dalpha
     gates_unroll    chunks of a token's columns that a warp loads before it uses the first
     splits          programs that share the tokens, each with its own partial psi
-    stages          of the matrix products; streams: slots of the ring of tiles, an even number
+    stages          of the matrix products; streams: slots of the ring of tiles
     psi_rows        plain, ring, whole: rows of a tile of psi
     rows, width     threads of a program that adds up partial sums: groups of rows, columns
     """
@@ -114,6 +114,8 @@ def unfit(problem: Problem, schedule: Mapping[str, ScheduleValue]) -> str | None
         needed = streams_shared(n, plan.stages)
         if needed > chip.shared:
             return f"{plan.stages} backward_stages need {needed} bytes of shared memory, there are {chip.shared}"
+    if plan.mode == "ring" and (needed := ring_shared(plan.psi_rows, plan.stages)) > chip.shared - 1024:
+        return f"{plan.stages} backward_stages need {needed} bytes of shared memory, there are {chip.shared}"
     if plan.mode == "plain" and plan.psi_rows > 128:
         return f"backward_mode plain takes backward_psi_rows 64 or 128, was {plan.psi_rows}"
     return None
@@ -134,7 +136,7 @@ def whole_waves(blocks: int, tiles: int, cores: int) -> int:
 
 
 def streams_together(n: int) -> int:
-    """Return how many streams a program of `streams` takes side by side: those whose sums fit in its registers."""
+    """Return how many streams a program of `streams` takes side by side, as `kernels.bwd_fused_sm90.panels_of` has them."""
     return {1: 1, 3: 3}.get(n, 2)
 
 
@@ -144,6 +146,11 @@ def streams_shared(n: int, slots: int) -> int:
     panels, strips = (2, 2) if n == 1 else (together, 1)
     slot = 2 * 64 * (columns + 64 * panels + 64 * strips) + 16 * 64
     return slots * slot + 2 * 64 * panels * (columns + 64) + 1024
+
+
+def ring_shared(rows: int, stages: int) -> int:
+    """Return the bytes of shared memory of `ring` for psi: tiles of 64 tokens, 128 columns, `rows` columns of dh_mix."""
+    return 2 * stages * 64 * (128 + rows)
 
 
 def whole_shared(rows: int, stages: int) -> int:

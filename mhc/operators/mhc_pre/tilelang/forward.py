@@ -90,7 +90,8 @@ def _two_pass(
 ) -> dict[str, ScheduleValue]:
     """Return the constants of a program in two passes.
 
-    overlap: the device has programmatic dependent launch (sm_90 on), so a kernel may start before the one in front ends.
+    overlap: the device has programmatic dependent launch (sm_90 on), so a kernel may start before the one in front ends, and
+        TMA, by which `fixed` loads its tiles.
     """
     shared: dict[str, ScheduleValue] = {
         "has_gamma": has_gamma, "overlap": overlap, "finish_threads": plan.finish_threads,

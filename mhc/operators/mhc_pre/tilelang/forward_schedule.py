@@ -15,6 +15,8 @@ from mhc.operators.mhc_pre.tilelang.selection import FORWARD, RESIDENT_WIDTH
 PRESPLIT_ELEMENTS = 1 << 20
 # Shared memory for the tiles on their way to the projection, compiled for n and D.
 STAGES_BYTES = 192 << 10
+# Rows of phi of a tile compiled for n and D: more than three sums of so many do not fit in the registers of a thread.
+_MOST_ROWS = 112
 # Programs of a group beyond which one tile on its way is taken, not two: faster with 16, not compared up to 8.
 LARGE_GROUP = 8
 
@@ -88,7 +90,7 @@ def forward_schedule(problem: Problem) -> ForwardSchedule:
     block_tokens = 128 if large else 64
     block_k = 64 if problem.dtype == torch.bfloat16 and presplit else 32
     # of `general` each of 128 threads has a piece of eight elements
-    block_m = _even_rows(M, most=112, multiple=8) if fixed else _even_rows(M, most=64, multiple=1024 // block_k)
+    block_m = _even_rows(M, most=_MOST_ROWS, multiple=8) if fixed else _even_rows(M, most=64, multiple=1024 // block_k)
     tiles = -(-N // block_tokens) * -(-M // block_m)
     if fixed:  # one program a multiprocessor: the split that leaves fewest of them idle
 
@@ -98,7 +100,7 @@ def forward_schedule(problem: Problem) -> ForwardSchedule:
         splits = min(range(max(1, K // 8192), max(2, min(16, K // 512) + 1)), key=cost)
     else:  # enough programs to fill the device, and sums short enough for the truncating accumulators of tensor cores
         splits = power_of_2(min(max(2 * chip.cores // tiles, K // 8192), max(1, K // (256 if presplit else 32))), 1, 16)
-    return ForwardSchedule(
+    plan = ForwardSchedule(
         fixed=fixed,
         presplit=presplit,
         block_tokens=block_tokens,
@@ -106,9 +108,15 @@ def forward_schedule(problem: Problem) -> ForwardSchedule:
         block_k=block_k,
         splits=splits,
         threads=2 * block_tokens,
-        stages=min(8, STAGES_BYTES // (2 * block_k * (block_tokens + ForwardSchedule.terms * block_m))),
         finish_threads=_threads(D // 8) if fixed else _finish_threads(D),
     )
+    return replace(plan, stages=_stages(plan, chip.shared))
+
+
+def _stages(plan: ForwardSchedule, shared: int) -> int:
+    """Return the steps of a projection compiled for n and D whose tiles fit in shared memory, at most eight."""
+    tile = 2 * plan.block_k * (plan.block_tokens + plan.terms * plan.block_m)
+    return min(8, min(STAGES_BYTES, shared - 1024) // tile)
 
 
 def _even_rows(M: int, *, most: int, multiple: int) -> int:
@@ -160,6 +168,8 @@ def forward_plan(problem: Problem, schedule: Mapping[str, ScheduleValue]) -> For
     plan = pinned(forward_schedule(problem), "forward", schedule)
     if problem.dtype == torch.float32 and "forward_threads" not in schedule:
         return replace(plan, threads=whole_threads(plan.block_m))
+    if program_of(plan, problem) == "fixed" and "forward_stages" not in schedule:
+        return replace(plan, stages=_stages(plan, problem.chip.shared))
     return plan
 
 

@@ -57,8 +57,12 @@ def _get(found: Any, key: Any, default: Any = None) -> Any:
 
 
 def _widest_product(emitter: Any, n_dim: int = 16) -> None:
-    """Give a warp group the fewest products: for its columns TileLang takes gcd(columns, 256), of 80 columns five of 16."""
+    """Give a warp group the fewest products: for its columns TileLang takes gcd(columns, 256), of 80 columns five of 16.
+
+    Checked for right sides with K in rows; of others the width picks the swizzle too. The signature is TileLang's.
+    """
     columns = emitter.warp_col_tiles
+    assert columns % 8 == 0, f"wgmma has products of multiples of 8 columns, not {columns}"
     emitter.wgmma_inst_m = 64
     emitter.wgmma_inst_n = max(width for width in range(8, min(columns, 256) + 1, 8) if columns % width == 0)
     emitter.wgmma_prefix = f"m64n{emitter.wgmma_inst_n}k{256 // tvm.DataType(emitter.a_dtype).bits}"

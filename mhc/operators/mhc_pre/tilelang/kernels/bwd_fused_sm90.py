@@ -38,7 +38,7 @@ def fragment(name, shape):
 def cuts(columns, psi_rows):
     """(start, width) of the parts in which left comes, of 64 columns or smaller powers of two, which swizzle.
 
-    The first ones hold the columns that psi takes; where these are more than 64, as few others as can be.
+    A part ends where the columns end that psi takes, rounded up to 16, if they are more than 64.
     """
     parts, at = [], 0
     for end in (max(64, -(-psi_rows // 16) * 16), columns):
@@ -108,7 +108,7 @@ class Tiles:
 
     @property
     def together(self):
-        """Panels whose products run in one batch: their sums must fit in a thread's registers."""
+        """Panels whose products run in one batch: two, or of three one at a time, whose sums fit in a thread's registers."""
         return 2 if len(self.panels) == 2 else 1
 
     def add_psi(self, slot, psis, empty):

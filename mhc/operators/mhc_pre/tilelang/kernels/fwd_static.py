@@ -65,7 +65,7 @@ def two_pass(
     rowwise = T.GemmWarpPolicy.FullRow  # two warp groups with all columns each, not half of them
 
     def product(x_r, w_q, sums, order):
-        """x times a term of phi * gamma; only the last term waits for its product, and so for all."""
+        """x times a term of phi * gamma; by wgmma one batch, which the last one waits for."""
         return T.gemm(x_r, w_q, sums, transpose_B=True, policy=rowwise, wg_wait=0 if order == orders[-1] else -1)
 
     def by_8(buffer, streams):
@@ -128,13 +128,13 @@ def two_pass(
                 T.copy(x[bt * BT, k0], x_s)
                 if overlap:
                     T.copy(w[T.int64(0), bm * BM, k0], w_s)
-                else:  # without wgmma, which makes a batch of products, a part of a tensor cannot be multiplied
+                else:  # loaded by cp.async: TileLang 0.1.8 finds no layout for a part of a tensor
                     emit([T.copy(w[q, bm * BM, k0], (w_0, w_1, w_2)[q]) for q in orders])
                 # read once, for the squares and for all products
                 T.copy(x_s, x_r)
                 for i, c in T.Parallel(BT, BK):
                     squares[i, c] += T.cast(x_r[i, c], f32) * T.cast(x_r[i, c], f32)
-                # one batch: the terms share a tensor, so nothing is loaded into it before the last product has ended
+                # where they are one batch, the terms share a tensor: nothing is loaded into it before the last has ended
                 emit(
                     [
                         product(x_r, w_s[q, :, :] if overlap else (w_0, w_1, w_2)[q], (acc_0, acc_1, acc_2)[q], q)
