@@ -217,13 +217,10 @@ class Carried(Statements):
         near = Const(self._expressions.integer(0, loop.extent - 1))
         some = Binary(self._pick("<", "!=", "<=", "==", ">"), index, near)
         every = Binary("==", Binary("%", index, Const(self._pick(2, 3))), Const(self._pick(0, 1)))
-        value = (
-            self._pick(some, every)
-            if buffer.dtype == "bool"
-            else index
-            if buffer.dtype == "int32"
-            else Cast(buffer.dtype, index)
-        )
+        if buffer.dtype == "bool":
+            value: Expr = self._pick(some, every)
+        else:
+            value = index if buffer.dtype == "int32" else Cast(buffer.dtype, index)
         tested = self._pick(some, every, self._expressions.condition(0), some)
         return [self._around(loop, (If(tested, (Store(buffer.name, fixed, value),)),), buffer)]
 

@@ -105,6 +105,25 @@ def pieces(dtype: str, vector: int = 1) -> Pieces:
     return Pieces(load_8_whole, take_8_whole) if dtype == "float32" else Pieces(load_8, take_8)
 
 
+@T.macro
+def add_shares(h, partials, token, splits, count, threads):
+    """h[0 .. count] = the sum over the splits of a token's partials [N, splits, count], eight loads on their way."""
+    few = T.alloc_local((8,), "float32")
+    share_sum = T.alloc_var("float32")
+    for r in T.serial(T.ceildiv(count, threads)):
+        place = r * threads + T.get_thread_binding()
+        if place < count:
+            share_sum = T.float32(0)
+            for eight in T.serial(T.ceildiv(splits, 8)):
+                for e in T.unroll(8):
+                    few[e] = T.float32(0)
+                    if eight * 8 + e < splits:
+                        few[e] = partials[token, eight * 8 + e, place]
+                for e in T.unroll(8):
+                    share_sum = share_sum + few[e]
+            h[place] = share_sum
+
+
 def second_pass(*, dtype: str, moves: Pieces, N, K, M, D, n, splits, rows, overlap: bool, threads: int):
     """A macro of (x [N, K], alpha, bias, partials [N, splits, rows + 1], h_in [N, D], h_post [N, n], h_res [N, n * n],
     inv_rms [N], h_mix [N, M], h_pre [N, n], norm_eps, hc_eps), a kernel by itself.
@@ -133,9 +152,7 @@ def second_pass(*, dtype: str, moves: Pieces, N, K, M, D, n, splits, rows, overl
             held = T.alloc_local((8,), dtype)
             mixed = T.alloc_local((8,), f32)
             out = T.alloc_local((8,), dtype)
-            few = T.alloc_local((8,), f32)
             words = T.alloc_local((8,), u32)
-            share_sum = T.alloc_var(f32)
             scale = T.alloc_var(f32)
             shift = T.alloc_var(f32)
             to_row = T.alloc_var(i64)
@@ -149,18 +166,7 @@ def second_pass(*, dtype: str, moves: Pieces, N, K, M, D, n, splits, rows, overl
                 shift = bias[tid]
             if overlap:
                 T.pdl_sync()
-            for r in T.serial(T.ceildiv(rows + 1, threads)):
-                place = r * threads + tid
-                if place < rows + 1:
-                    share_sum = T.float32(0)
-                    for eight in T.serial(T.ceildiv(splits, 8)):
-                        for e in T.unroll(8):
-                            few[e] = T.float32(0)
-                            if eight * 8 + e < splits:
-                                few[e] = partials[token, eight * 8 + e, place]
-                        for e in T.unroll(8):
-                            share_sum = share_sum + few[e]
-                    h[place] = share_sum
+            add_shares(h, partials, token, splits, rows + 1, threads)
             T.sync_threads()
             inv = inverse_rms(h[rows], K, norm_eps)
             for r in T.serial(T.ceildiv(M, threads)):

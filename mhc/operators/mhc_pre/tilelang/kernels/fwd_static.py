@@ -24,10 +24,9 @@ from mhc.operators.mhc_pre.tilelang.kernels.bf16_split import (
     remainder,
     with_lower,
 )
+from mhc.operators.mhc_pre.tilelang.kernels.fwd_finish import MAX_ROWS, add_shares
 from mhc.operators.mhc_pre.tilelang.kernels.macros import by_gate, gate_argument, inverse_rms, sigmoid
 from mhc.operators.mhc_pre.tilelang.kernels.signature import forward_parameters, function
-
-MAX_ROWS = 384  # of phi, rounded up to any block_m, with n at most 16
 
 
 def two_pass(
@@ -164,8 +163,6 @@ def two_pass(
             h = T.alloc_shared((MAX_ROWS + 1,), f32)
             pre = T.alloc_shared((16,), f32)
             mixed = T.alloc_local((each,), f32)
-            few = T.alloc_local((8,), f32)
-            share_sum = T.alloc_var(f32)
             held = T.alloc_local((n * each,), dtype)
             out = T.alloc_local((each,), dtype)
             # an axis of its own for 16 bytes, and indices in variables: a cast in one halves the loads
@@ -179,18 +176,7 @@ def two_pass(
                         held[i * each + e] = by_8(x, n)[row, i, d8, e]
             if overlap:
                 T.pdl_sync()
-            for r in T.serial(T.ceildiv(rows + 1, finish_threads)):
-                place = r * finish_threads + tid
-                if place < rows + 1:
-                    share_sum = T.float32(0)
-                    for eight in T.serial(T.ceildiv(splits, 8)):  # as many loads on their way
-                        for e in T.unroll(8):
-                            few[e] = T.float32(0)
-                            if eight * 8 + e < splits:
-                                few[e] = partials[token, eight * 8 + e, place]
-                        for e in T.unroll(8):
-                            share_sum = share_sum + few[e]
-                    h[place] = share_sum
+            add_shares(h, partials, token, splits, rows + 1, finish_threads)
             T.sync_threads()
             inv = inverse_rms(h[rows], K, norm_eps)
             for r in T.serial(T.ceildiv(M, finish_threads)):
