@@ -78,24 +78,27 @@ API cuTensorMapEncodeTiled(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*,
 SCRIPT = textwrap.dedent("""
     import ctypes, json, sys
     from pathlib import Path
-    from mhc.operators.mhc_pre.tilelang.compile.cache import _files
+    from mhc.operators.mhc_pre.tilelang.compile.cache import Program, _files, _layout
     recipe = json.loads(sys.stdin.read())
     library, record = _files(recipe)
     ctypes.CDLL(sys.argv[1], mode=ctypes.RTLD_GLOBAL)
-    program = ctypes.CDLL(str(library))
-    program.get_last_error.restype = ctypes.c_char_p
+    two = ctypes.CDLL(str(library))
+    two.get_last_error.restype = ctypes.c_char_p
     arguments = json.loads(record.read_text())["arguments"]
-    kinds = {"handle": ctypes.c_void_p, "float32": ctypes.c_float, "int32": ctypes.c_int32}
-    program.call.argtypes = [kinds[kind] for _, kind in arguments]
     prefix = str(library.with_suffix("")).encode()
-    assert program.load(prefix + b"-") != 0 and b"failed" in program.get_last_error()
-    assert program.load(prefix) == 0 and program.load(prefix) == 0 and program.init() == 0
+    assert two.load(prefix + b"-") != 0 and b"failed" in two.get_last_error()
+    assert two.load(prefix) == 0 and two.load(prefix) == 0 and two.init() == 0
+    program = Program("two", tuple(arguments), two, _layout(arguments))
     values = {"a": 0xA0, "s": 2.0, "b": 0xB0, "N": 9, "stream": 0x57}
-    assert program.call(*(values[name] for name, _ in arguments)) == 0
-    assert program.call(*({**values, "N": 400}[name] for name, _ in arguments)) != 0
+    program(*(values[name] for name, _ in arguments))
+    said = ""
+    try:
+        program(*({**values, "N": 400}[name] for name, _ in arguments))
+    except Exception as error:
+        said = str(error)
     sys.stdout.flush()
     ctypes.CDLL(None).fflush(None)
-    print(program.get_last_error().decode())
+    print(said)
     print([name for name, _ in arguments], sorted(path.name.partition(".")[2] for path in library.parent.iterdir()))
 """)
 
@@ -136,7 +139,7 @@ def test_a_program_of_two_kernels(tmp_path: Path) -> None:
     # with a warp group that loads
     assert second.startswith("2 main_kernel grid 3 block 192 stream 0x57 first 0xb0")
     assert third.startswith("1 main_kernel grid 400 ")
-    assert error == "main_kernel: CUDA_ERROR - something failed"
+    assert error == "two: main_kernel: CUDA_ERROR - something failed"
     assert names == "['a', 's', 'b', 'N', 'stream'] ['0.cubin', '1.cubin', 'json', 'lock', 'so']"
 
 
@@ -152,7 +155,8 @@ def test_launches_become_calls() -> None:
     host = 'extern "C" int call(float* __restrict__ a, int N, cudaStream_t stream=cudaStreamDefault) {\n'
     source = host_source([(kernels, host + "\tk<<<dim3((N + 3) / 4, 1, 1), dim3(64, 1, 1), 0, stream>>>(a, N);\n}\n")])
     assert "launch_plainly(k, dim3((N + 3) / 4, 1, 1), dim3(64, 1, 1), 0, stream, a, N);" in source
-    assert "part_0::call(a, N, stream)" in source
+    assert "part_0::call(given->a, given->N, given->stream)" in source
+    assert "float* __restrict__ a; int N; cudaStream_t stream;" in source
     assert '{(void*)part_0::k, "k", 0, nullptr}' in source
 
 

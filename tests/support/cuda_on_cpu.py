@@ -13,7 +13,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -91,14 +90,11 @@ class Emulated:
 @contextmanager
 def emulated(chip: Chip, folder: Path, edit: Callable[[str], str] = str) -> Iterator[Emulated]:
     """As if there were `chip`; `edit` changes the text of each program's kernels."""
-    from mhc.operators.mhc_pre.tilelang import backward, forward, implementations  # noqa: PLC0415
+    from mhc.operators.mhc_pre.tilelang import backward, call, forward, implementations  # noqa: PLC0415
 
     made = Emulated(folder, edit)
     here: dict[str, Any] = {"chip": lambda device: chip, "program": made.program}
-    device: dict[str, Any] = {
-        "current_device": lambda: -1,  # what a CPU tensor says of itself
-        "current_stream": lambda device: SimpleNamespace(cuda_stream=0),
-    }
+    device = {"current_device": lambda: -1}  # what a CPU tensor says of itself
     kept = (
         forward.launches,
         backward.prepared,
@@ -109,6 +105,7 @@ def emulated(chip: Chip, folder: Path, edit: Callable[[str], str] = str) -> Iter
         stack.enter_context(mock.patch.multiple(backward, **here, prebuild=lambda *arguments, **keywords: None))
         stack.enter_context(mock.patch.multiple(implementations, chip=here["chip"], missing=lambda target: None))
         stack.enter_context(mock.patch.multiple(torch.cuda, **device))
+        stack.enter_context(mock.patch.object(call, "stream_of", return_value=0))
         for one in kept:
             one.cache_clear()
             stack.callback(one.cache_clear)

@@ -2,8 +2,11 @@
 
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import torch
+
+_TORCH: Any = torch._C
 
 
 @dataclass(frozen=True)
@@ -27,3 +30,8 @@ def chip(device: int) -> Chip:
     nvidia = torch.version.hip is None
     capability = 10 * properties.major + properties.minor if nvidia else 0
     return Chip(cores=properties.multi_processor_count, shared=shared, capability=capability)
+
+
+def stream_of(device: int) -> int:
+    """Return the address of the current stream of a CUDA device, as code of Inductor asks for it: without an object."""
+    return int(_TORCH._cuda_getCurrentRawStream(device))

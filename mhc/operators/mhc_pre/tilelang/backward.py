@@ -60,12 +60,23 @@ class Description:
 
 @lru_cache(maxsize=4096)
 def prepared(
-    shape: tuple[int, ...], dtype: torch.dtype, device: int, schedule: tuple[tuple[str, ScheduleValue], ...]
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    device: int,
+    schedule: tuple[tuple[str, ScheduleValue], ...],
+    hc_eps: float = 1e-6,
+    has_gamma: bool = True,
 ) -> Call:
     """Return the call of a shape; compiles its program where neither this process nor the disk has it."""
     what = _described(shape, dtype, device, schedule)
     compiled = program(what.factory, what.target, what.constants, pass_configs=what.pass_configs, device=device)
-    return call_of(compiled, what.sizes, what.scratch)
+    again = dict(_AGAIN)
+    if dtype != torch.float32:
+        D = shape[-1]
+        again["planes_in"] = "planes" if planes(D, dtype) else "x"
+        # ring: x and dh_in come to dx with padded rows where 8 does not divide them
+        again["x_dx"], again["dh_in_dx"] = ("x", "dh_in") if D % 8 == 0 else ("planes", "upstream")
+    return call_of(compiled, {**what.sizes, "hc_eps": hc_eps, "has_gamma": int(has_gamma)}, what.scratch, again)
 
 
 @lru_cache(maxsize=4096)
@@ -186,12 +197,6 @@ def backward(
     x = tensors["x"]
     if x.numel() == 0:
         return tuple(None if gradient is None else gradient.zero_() for gradient in gradients)
-    call = prepared(tuple(x.shape), x.dtype, x.get_device(), frozen(schedule))
-    again = dict(_AGAIN)
-    if x.dtype != torch.float32:
-        D = x.shape[-1]
-        again["planes_in"] = "planes" if planes(D, x.dtype) else "x"
-        # ring: x and dh_in come to dx with padded rows where 8 does not divide them
-        again["x_dx"], again["dh_in_dx"] = ("x", "dh_in") if D % 8 == 0 else ("planes", "upstream")
-    call.run(tensors, {"hc_eps": hc_eps, "has_gamma": int(gradients[-1] is not None)}, again)
+    gamma_given = gradients[-1] is not None
+    prepared(tuple(x.shape), x.dtype, x.get_device(), frozen(schedule), float(hc_eps), gamma_given).run(tensors)
     return gradients

@@ -58,7 +58,7 @@ def launches(
     problem = Problem(N, n, D, dtype, chip(device))
     plan = forward_plan(problem, dict(schedule))
     kernel, hopper = program_of(plan, problem), problem.chip.capability >= 90
-    sizes: dict[str, int | float] = {
+    scalars: dict[str, int | float] = {
         "N": N, "K": problem.K, "M": problem.M, "n": n, "D": D, "norm_eps": norm_eps, "hc_eps": hc_eps
     }  # fmt: skip
     if kernel == "resident":
@@ -66,7 +66,7 @@ def launches(
         assert width is not None, "refused before"
         group = D // width
         groups = max(1, min(problem.chip.cores // group, -(-N // 16)))
-        sizes, scratch = {**sizes, "groups": groups}, {"shares": groups * _RING * group * 16 * 32 * 4}
+        scalars, scratch = {**scalars, "groups": groups}, {"shares": groups * _RING * group * 16 * 32 * 4}
         constants: dict[str, ScheduleValue] = {
             "n": n, "D": D, "width": width, "has_gamma": has_gamma, "slots": plan.slots, "lag": plan.lag
         }  # fmt: skip
@@ -74,7 +74,7 @@ def launches(
     else:
         rows = -(-problem.M // plan.block_m) * plan.block_m
         pitch = -(-problem.K // plan.block_k) * plan.block_k
-        sizes["splits"] = plan.splits
+        scalars["splits"] = plan.splits
         scratch = {
             "w": 2 * plan.terms * rows * pitch if plan.presplit else 0,
             "partials": 4 * N * plan.splits * (rows + 1),
@@ -82,7 +82,7 @@ def launches(
         constants = _two_pass(kernel, plan, problem, has_gamma, overlap=hopper)
         passes = {"whole": _BY_HAND, "general": _GENERAL, "fixed": {} if hopper else _NO_TMA}[kernel]
     target = target_of(problem.chip.capability)
-    return call_of(program(FACTORIES[kernel], target, constants, pass_configs=passes, device=device), sizes, scratch)
+    return call_of(program(FACTORIES[kernel], target, constants, pass_configs=passes, device=device), scalars, scratch)
 
 
 def _two_pass(

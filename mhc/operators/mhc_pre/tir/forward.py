@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from mhc.operators.mhc_pre.device import stream_of
 from mhc.operators.mhc_pre.shapes import MAX_N
 from mhc.operators.mhc_pre.table import sizes
 from mhc.operators.mhc_pre.tensors import empty_outputs, on_its_device
@@ -33,7 +34,7 @@ def forward(
         given = {"phi": phi, "alpha": alpha, "bias": bias}
         tensors = {"x": v, "gamma": weight(gamma, phi), **{name: one.contiguous() for name, one in given.items()}, **outputs}
         scalars = {**sizes(*x.shape), "norm_eps": norm_eps, "hc_eps": hc_eps}
-        stream = {"stream": torch.cuda.current_stream(device).cuda_stream} if x.is_cuda else {}
+        stream = {"stream": stream_of(device)} if x.is_cuda else {}
         call(_program(v.dtype, device), {**tensors, **scalars, **stream})
     outputs["h_in"] = outputs["h_in"].to(x.dtype)
     return tuple(outputs.values())

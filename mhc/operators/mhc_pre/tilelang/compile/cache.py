@@ -11,10 +11,11 @@ import hashlib
 import importlib
 import json
 import os
+import struct
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,8 @@ _C_TYPES: Mapping[str, Any] = {
     "float64": ctypes.c_double,
     "handle": ctypes.c_void_p,
 }
+_IN_MEMORY: Mapping[str, str] = {"int32": "i", "int64": "q", "float32": "f", "float64": "d", "handle": "Q"}
+"""The same for `struct`."""
 
 
 class BuildError(RuntimeError):
@@ -40,19 +43,24 @@ class BuildError(RuntimeError):
 
 @dataclass(frozen=True)
 class Program:
-    """A loaded library. arguments: (name, type) of what a call takes, in order; "handle" is an address."""
+    """A loaded library. arguments: (name, type) of what a call takes, in order; "handle" is an address.
+
+    layout: of the arguments in memory, which is how a CUDA program takes them; None for one that takes each by itself.
+    """
 
     name: str
     arguments: tuple[tuple[str, str], ...]
     library: ctypes.CDLL
+    layout: struct.Struct | None = None
 
     def __call__(self, *values: int | float | None) -> None:
-        """Launch every kernel. None for an address that is not read; a CUDA program's last value is the stream's address.
+        """Launch every kernel. None for an address that a CPU program does not read; a CUDA program's last is the stream's.
 
         Raises:
             BuildError: CUDA refused a launch.
         """
-        if self.library.call(*values) != 0:
+        given = values if self.layout is None else (self.layout.pack(*values),)
+        if self.library.call(*given) != 0:
             raise BuildError(f"{self.name}: {self.library.get_last_error().decode()}")
 
 
@@ -189,7 +197,8 @@ def _load(name: str, path: Path, arguments: tuple[tuple[str, str], ...], device:
     library = ctypes.CDLL(str(path))
     library.get_last_error.restype = ctypes.c_char_p
     library.call.restype = ctypes.c_int
-    library.call.argtypes = [_C_TYPES[kind] for _, kind in arguments]
+    layout = _layout(arguments) if device >= 0 else None
+    library.call.argtypes = [_C_TYPES[kind] for _, kind in arguments] if layout is None else [ctypes.c_char_p]
     if (device >= 0 and library.load(str(path.with_suffix("")).encode()) != 0) or library.init() != 0:
         # on CUDA: more shared memory than the device has
         message = library.get_last_error().decode()
@@ -198,7 +207,12 @@ def _load(name: str, path: Path, arguments: tuple[tuple[str, str], ...], device:
             if "shared memory" in message
             else BuildError(f"{name}: {message}")
         )
-    return Program(name, arguments, library)
+    return Program(name, arguments, library, layout)
+
+
+def _layout(arguments: Iterable[tuple[str, str]]) -> struct.Struct:
+    """Return the layout of `Arguments` in `host.host_source`."""
+    return struct.Struct("=" + "".join(_IN_MEMORY[kind] for _, kind in arguments))
 
 
 def cache_folder() -> Path:

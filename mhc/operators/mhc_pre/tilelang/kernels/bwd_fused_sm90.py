@@ -20,6 +20,7 @@ from mhc.operators.mhc_pre.tilelang.kernels.signature import backward_parameters
 TOKENS = 64
 PANEL = 64
 STRIP = 16
+REGISTERS = (152, 40)  # of a thread: of the three groups that compute, of the loading and storing one; 128 at the start
 
 
 def emit(*statements):
@@ -221,6 +222,7 @@ def streams_tiles(x, dh_in, coef, left, right, dx, psi, *, n, C, PSI_ROWS, SLOTS
         count = T.ceildiv(T.ceildiv(x.shape[0], TOKENS) - split, splits)
         # branches of one if: behind separate ones TileLang puts barriers of all threads, and the ring would stand still
         if tx >= 384:
+            T.set_max_nreg(REGISTERS[1], 0)
             if tx < 416:
                 T.pdl_sync()  # until here this kernel runs beside the one in front; the rest waits for what is loaded
                 tiles.load_right(right, i0, d0, ready)
@@ -232,10 +234,13 @@ def streams_tiles(x, dh_in, coef, left, right, dx, psi, *, n, C, PSI_ROWS, SLOTS
                     T.barrier_wait(done[k % 2], k // 2 % 2)
                     tiles.store((split + k * splits) * TOKENS, dx, i0, d0, free[k % 2])
         elif tx >= 256:
+            T.set_max_nreg(REGISTERS[0], 1)
             take_psi(tiles, count, split, psis, psi, i0, d0, full, empty)
         elif tx >= 128:
+            T.set_max_nreg(REGISTERS[0], 1)
             take_dx(tiles, 1, count, outs_1, ready, full, empty, done, free)
         else:
+            T.set_max_nreg(REGISTERS[0], 1)
             take_dx(tiles, 0, count, outs_0, ready, full, empty, done, free)
 
 
