@@ -14,6 +14,7 @@ from mhc.operators.mhc_pre.tilelang.backward_schedule import (
     backward_schedule,
     columns_of_left,
     fitting_rows,
+    steps_of_dx,
     streams_shared,
     unfit,
     whole_waves,
@@ -76,13 +77,23 @@ def test_programs_of_psi_fill_waves() -> None:
     assert whole_waves(1, 2, 132) == 1
 
 
+@pytest.mark.parametrize("n", range(1, 17))
+def test_a_step_of_dx_is_always_in_the_same_slot(n: int) -> None:
+    """Of two steps with one parity, a whole round of the slots apart, a barrier would not tell which has come."""
+    depth, steps, slots = steps_of_dx(n)
+    assert steps % slots == 0 and slots >= 2
+    assert n * n + 2 * n <= depth * steps
+    assert depth * slots <= 96  # KiB
+
+
 @pytest.mark.slow
 @needs_tilelang
 @pytest.mark.parametrize(("n", "vector"), [(5, 8), (5, 1)])
 def test_warps_of_ring_wait_for_no_others_than_they_must(n: int, vector: int) -> None:
     """Behind the first branch a barrier of all threads would stop the rings."""
     constants: dict[str, int | str] = {"n": n, "dtype": "bfloat16", "vector": vector, "planes": int(vector == 1)}
-    constants |= {"columns": columns_of_left(n), "unroll": 1, "stages": 4, "psi_rows_block": fitting_rows(n)}
+    constants |= {"columns": columns_of_left(n, 3), "unroll": 1, "stages": 4, "psi_rows_block": fitting_rows(n)}
+    constants |= dict(zip(("dx_depth", "dx_steps", "dx_slots"), steps_of_dx(n), strict=True))
     source = _lowered("ring", **constants, rows=8, width=32)
     kernels = re.split(r"(?=extern \"C\" __global__ void __launch_bounds__)", source)
     ring_kernels = [kernel for kernel in kernels if "tl::tma_load" in kernel]

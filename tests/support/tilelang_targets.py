@@ -83,7 +83,7 @@ def programs(case: Case, target: Target) -> list[Job]:
         assert on == target.tilelang
         jobs.append(Job(factory, constants, keywords.get("pass_configs") or {}))
         stub: Any = None
-        return Program(factory, (), stub)
+        return Program(factory, (("stream", "handle"),), stub)
 
     dtype, gamma = STORAGE_DTYPES[case.dtype], "gamma" in case.tensors
     schedule = tuple(case.schedules.get("tilelang", {}).items())

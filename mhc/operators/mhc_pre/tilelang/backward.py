@@ -19,6 +19,7 @@ from mhc.operators.mhc_pre.tilelang.backward_schedule import (
     planes,
     psi_blocks_more,
     rows_of_terms,
+    steps_of_dx,
     vector,
 )
 from mhc.operators.mhc_pre.tilelang.call import Call, call_of, target_of
@@ -128,8 +129,9 @@ def _whole(problem: Problem, plan: BackwardSchedule) -> _Parts:
 def _in_terms(problem: Problem, plan: BackwardSchedule) -> _Parts:
     """Return the same of a program that multiplies bfloat16 terms."""
     N, n, D, M = problem.N, problem.n, problem.D, problem.M
-    MP, C = rows_of_terms(n), columns_of_left(n)
-    V, P = vector(D, problem.dtype), planes(D, problem.dtype)
+    MP, V, P = rows_of_terms(n), vector(D, problem.dtype), planes(D, problem.dtype)
+    ring = plan.mode == "ring"
+    C = columns_of_left(n, (3 if P < 2 else 5) if ring else 6)
     constants: dict[str, Constant] = {
         "n": n,
         "columns": C,
@@ -147,10 +149,12 @@ def _in_terms(problem: Problem, plan: BackwardSchedule) -> _Parts:
             "planes": P,
             "stages": plan.stages,
         }
+    if ring:
+        constants |= dict(zip(("dx_depth", "dx_steps", "dx_slots"), steps_of_dx(n), strict=True))
     parts = min(plan.splits, -(-N // 64))
     DP = -(-D // 8) * 8
-    # ring: programs of dx, which go through its tiles of 128 tokens and 256 columns
-    dx_programs = min(-(-N // 128) * n * -(-D // 256), problem.chip.cores)
+    # ring: programs of dx, which go through its tiles of 128 tokens and 128 columns
+    dx_programs = min(-(-N // 128) * n * -(-D // 128), problem.chip.cores)
     programs = min(-(-N // 4), plan.gates_programs)
     psi_rows = MP * (TERMS + psi_blocks_more(max(P, 1)))
     sizes = {
@@ -169,11 +173,23 @@ def _in_terms(problem: Problem, plan: BackwardSchedule) -> _Parts:
         "coef": 16 * N * n,  # streams: with h_pre
         "sums": 4 * programs * (M + 3),
         "planes": 2 * P * N * n * DP,
-        "upstream": 2 * N * DP if plan.mode == "ring" and V == 1 else 0,  # dh_in with padded rows
-        "right": 2 * C * n * DP,
+        "upstream": 2 * N * DP if ring and V == 1 else 0,  # dh_in with padded rows
+        **(_scaled(problem, DP) if ring else {"right": 2 * C * n * DP}),
         "psi": 4 * parts * psi_rows * n * DP,
     }
-    return constants, {}, sizes, scratch
+    # every index of these is in range, TMA's apart; `plain` has copies without TMA that pass the ends
+    passes = {} if plan.mode == "plain" else {"tl.disable_safe_memory_legalize": True}
+    return constants, passes, sizes, scratch
+
+
+def _scaled(problem: Problem, DP: int) -> Mapping[str, int]:
+    """Return the bytes of both factors of dx in float16 terms, of what takes their factors back, and of marks."""
+    depth, steps, _ = steps_of_dx(problem.n)
+    tokens, columns = problem.N, problem.n * DP
+    return {
+        "left_dx": 4 * depth * steps * tokens, "left_back": 4 * tokens, "left_marks": 4 * tokens,
+        "right": 4 * depth * steps * columns, "right_back": 4 * columns, "right_marks": 4 * columns,
+    }  # fmt: skip
 
 
 @on_its_device

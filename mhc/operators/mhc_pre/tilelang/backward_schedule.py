@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import torch
 
@@ -29,7 +30,7 @@ class BackwardSchedule:
     splits          programs that share the tokens, each with its own partial psi
     stages          of the matrix products; streams: slots of the ring of tiles
     psi_rows        plain, ring, whole: rows of a tile of psi
-    rows, width     threads of a program that adds up partial sums: groups of rows, columns
+    rows, width     of a program that adds up partial sums: groups of threads that share the rows, columns
     """
 
     mode: str = "plain"
@@ -60,30 +61,33 @@ def backward_schedule(problem: Problem, mode: str | None = None) -> BackwardSche
     N, n, D, chip, M = problem.N, problem.n, problem.D, problem.chip, problem.M
     wide = vector(D, problem.dtype) > 1
     mode = mode or default_kernel(BACKWARD, problem)
-    unroll = (4 if n <= 2 else 2 if n <= 6 else 1) if wide else (4 if n <= 8 else 2)
+    shared: dict[str, Any] = {
+        "gates_unroll": (4 if n <= 2 else 2 if n <= 6 else 1) if wide else (4 if n <= 8 else 2),
+        "rows": 32 if wide and M > 32 else 8,
+    }
     if mode == "streams":
         spans = -(-D // 128) if n == 1 else -(-D // 64) * (n // streams_together(n))
         return BackwardSchedule(
             mode=mode,
-            gates_unroll=unroll,
+            **shared,
             stages={2: 5, 3: 3}.get(n, 4),
             splits=balanced_splits(spans, -(-N // 64), chip.cores),
         )
     if mode == "whole":
-        rows, stages = rows_of_tile(M), 2
-        tiles = n * -(-D // 128) * -(-M // rows)
-        together = at_once(32 * rows // WARP_ROWS, whole_shared(rows, stages), 128, chip.shared)
+        psi_rows, stages = rows_of_tile(M), 2
+        tiles = n * -(-D // 128) * -(-M // psi_rows)
+        together = at_once(32 * psi_rows // WARP_ROWS, whole_shared(psi_rows, stages), 128, chip.shared)
         splits = shares(tiles, -(-N // 32), together, chip.cores, most=16)
-        return BackwardSchedule(mode=mode, gates_unroll=unroll, stages=stages, psi_rows=rows, splits=splits)
+        return BackwardSchedule(mode=mode, **shared, stages=stages, psi_rows=psi_rows, splits=splits)
     if mode == "ring":
         psi_rows = fitting_rows(n)
         blocks = n * -(-D // 128) * -(-TERMS * rows_of_terms(n) // psi_rows)
         splits = whole_waves(blocks, -(-N // 64), chip.cores)
-        return BackwardSchedule(mode=mode, gates_unroll=unroll, stages=4, psi_rows=psi_rows, splits=splits)
+        return BackwardSchedule(mode=mode, **shared, stages=4, psi_rows=psi_rows, splits=splits)
     psi_rows = 128 if 3 * rows_of_terms(n) > 64 else 64  # not by N: the program must not depend on it
     programs = n * -(-D // 128) * -(-TERMS * rows_of_terms(n) // psi_rows)
     splits = max(1, min(2 * chip.cores // programs, -(-N // 256)))
-    return BackwardSchedule(gates_unroll=unroll, psi_rows=psi_rows, splits=splits)
+    return BackwardSchedule(**shared, psi_rows=psi_rows, splits=splits)
 
 
 def backward_plan(problem: Problem, schedule: Mapping[str, ScheduleValue]) -> BackwardSchedule:
@@ -163,9 +167,23 @@ def rows_of_terms(n: int) -> int:
     return -(-(n * n + 2 * n) // 8) * 8
 
 
-def columns_of_left(n: int) -> int:
-    """Return C: the columns of the six blocks of dh_mix, rounded up to 16, and at least 64."""
-    return max(-(-6 * rows_of_terms(n) // 16) * 16, 64)
+def columns_of_left(n: int, blocks: int = 6) -> int:
+    """Return C: the columns of so many blocks of dh_mix, rounded up to 16, and at least 64."""
+    return max(-(-blocks * rows_of_terms(n) // 16) * 16, 64)
+
+
+def steps_of_dx(n: int) -> tuple[int, int, int]:
+    """Return depth, steps and slots of the products of dx in `ring`: M rows in steps of `depth`, `slots` of them at a time.
+
+    The slots divide the steps and have 96 KiB; of what fits the quickest, where a step takes 12 cycles a row and 150.
+    """
+    M, fitting = n * n + 2 * n, []
+    for depth in (16, 32):
+        for steps in range(max(2, -(-M // depth)), -(-M // depth) + 3):
+            slots = max(slots for slots in range(1, 96 // depth + 1) if steps % slots == 0)
+            if slots > 1:
+                fitting.append((steps * (12 * depth + 150), depth, steps, slots))
+    return min(fitting)[1:]
 
 
 def vector(D: int, dtype: torch.dtype) -> int:

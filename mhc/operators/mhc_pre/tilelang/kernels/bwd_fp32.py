@@ -256,6 +256,6 @@ def whole(*, n: int, vector: int, unroll: int, stages: int, psi_rows_block: int,
             )
         psi_whole(a.x_flat, a.left, a.psi, n=n, V=V, BM=psi_rows_block, STAGES=stages)
         dx_whole(*(a.x_flat, a.dh_in_flat, a.h_pre, a.coef, a.left, a.phi_flat, a.gamma_flat, a.dx, a.has_gamma), n=n, V=V)
-        parameters(a, 0, n=n, X_TERMS=0, ROWS=rows, COLUMNS=width)
+        parameters(a, n=n, X_TERMS=0, ROWS=rows, COLUMNS=width, VECTOR=V)
 
     return function("backward", backward_parameters(N, n, Dv, V, F, scratch, whole=True), stages_of)

@@ -267,6 +267,6 @@ def streams(*, n: int, columns: int, terms: int, unroll: int, slots: int, rows: 
             *(a.x_flat, a.dh_in_flat, a.coef, a.left, a.right_flat, a.dx, a.psi),
             **{"n": n, "C": C, "PSI_ROWS": PSI_ROWS, "SLOTS": slots},
         )
-        parameters(a, terms, n=n, X_TERMS=1, OVERLAP=True, ROWS=rows, COLUMNS=width)
+        parameters(a, n=n, X_TERMS=1, OVERLAP=True, ROWS=rows, COLUMNS=width, VECTOR=4)
 
     return function("backward", backward_parameters(N, n, Dv, V, dtype, scratch), stages_of)

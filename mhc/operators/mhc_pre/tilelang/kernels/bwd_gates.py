@@ -9,11 +9,15 @@ padded to C columns:
     left, of dh_mix       v0   v1         v2          f0        f1          f0
     right, of phi*gamma   w0   g0 / 2**8  g0 / 2**16  w1 / 2**8 w1 / 2**16  w2 / 2**16
 
-f0 and g0 are v0 and w0 with zeros for what is not finite: order 0 alone decides the class of a result. The stages are
-macros, one `T.Kernel` each, so that a whole backward is one function. Each is called with buffers, which bring the sizes.
+f0 and g0 are v0 and w0 with zeros for what is not finite: order 0 alone decides the class of a result. `ring`, whose dx is
+of float16 terms (`bwd_dx_sm90`), has the first of these blocks of dh_mix alone, which psi takes.
+The stages are macros, one `T.Kernel` each, so that a whole backward is one function. Each is called with buffers, which
+bring the sizes.
 """
 
 import tilelang.language as T
+
+from mhc.operators.mhc_pre.tilelang.kernels import fp16_split
 
 BF16_MAX = 3.3895313892515355e38
 LANES = 32
@@ -58,6 +62,45 @@ def warp_sum(v):
 
 
 @T.macro
+def warp_sizes(sizes):
+    """`fp16_split.measure` of what the lanes of a warp have measured, in every lane."""
+    for s in T.unroll(5):
+        sizes[0] = T.max(sizes[0], T.shfl_xor(sizes[0], T.int32(1) << s))
+        sizes[1] = T.min(sizes[1], T.shfl_xor(sizes[1], T.int32(1) << s))
+        sizes[2] = T.min(sizes[2], T.shfl_xor(sizes[2], T.int32(1) << s))
+
+
+@T.macro
+def scaled_terms(t, lane, d_l, sizes, left, back, marks, M):
+    """Token t of left [N, 2 * MQ], back [N] and marks [N]: its row in float16 terms; a lane has every 32nd element."""
+    MQ = left.shape[1] // 2
+    many = T.alloc_var("float32")
+    value = T.alloc_var("float32")
+    halves = T.alloc_local((2,), "float16")
+    fp16_split.nothing_measured(sizes)
+    for q in T.unroll(-(-M // LANES)):
+        if lane + q * LANES < M:
+            fp16_split.measure(sizes, d_l[q])
+    warp_sizes(sizes)
+    many = 0.0
+    for q in T.unroll(-(-M // LANES)):
+        if lane + q * LANES < M:
+            many += T.if_then_else(fp16_split.size_of(d_l[q]) >= sizes[0] * fp16_split.LARGE, 1.0, 0.0)
+    many = warp_sum(many)
+    if lane == 0:
+        back[t] = fp16_split.back_of(sizes[0])
+        marks[t] = fp16_split.marks_of(sizes[0], sizes[1], sizes[2], 2.0 * many > T.float32(M))
+    for q in T.unroll(-(-MQ // LANES)):
+        if lane + q * LANES < MQ:
+            value = 0.0
+            if lane + q * LANES < M:
+                value = d_l[q] * fp16_split.factor_of(sizes[0])
+            fp16_split.split(value, halves)
+            left[t, lane + q * LANES] = halves[0]
+            left[t, MQ + lane + q * LANES] = halves[1]
+
+
+@T.macro
 def gates(
     pid,
     x,
@@ -80,7 +123,9 @@ def gates(
     C,
     P,
     STREAMS,
-    upstream,
+    upstream=None,
+    BLOCKS=6,
+    scaled=None,
 ):
     """A warp takes a token: left [N, C], coef = sum_M(dt * h_mix) * inv_rms**3 / K [N], and the sums of a program's tokens
     for dbias and dalpha, sums [programs, M + 3]. planes [P, N, n, DP / V, V]: x in P bfloat16 terms; P = 0 has none.
@@ -88,7 +133,8 @@ def gates(
 
     x is [N, n, D / V, V]; U chunks of a warp's 32 * V columns are loaded before the first is used. STREAMS > 0: coef is
     [n / STREAMS, N, 4], each row followed by h_pre of a group's STREAMS streams, 16 bytes that TMA can fetch.
-    upstream [N, DP / V, V]: dh_in with padded rows, where it is wanted.
+    upstream [N, DP / V, V]: dh_in with padded rows, where it is wanted. BLOCKS: of dh_mix in left. scaled: the parameters
+    of a backward that wants dh_mix in float16 terms too (`scaled_terms`), or None.
     """
     M = n * n + 2 * n
     MP = -(-M // 8) * 8
@@ -106,6 +152,10 @@ def gates(
     mix_l = T.alloc_local((Q,), "float32")
     if left.dtype == "bfloat16":
         terms = T.alloc_local((4,), "bfloat16")
+    if scaled is not None:
+        sizes = T.alloc_local((3,), "float32")
+    if P > 0:
+        x_terms = T.alloc_local((P, V), "bfloat16")
     shared = T.alloc_shared((WARPS, M + 3), "float32")
     t = T.alloc_var("int64")
     at = T.alloc_var("int32")
@@ -166,11 +216,14 @@ def gates(
                         for i in T.unroll(n):
                             for v in T.unroll(V):
                                 if P == 1:
-                                    planes[0, t, i, at, v] = T.cast(x_l[u, i, v], "bfloat16")
+                                    x_terms[0, v] = T.cast(x_l[u, i, v], "bfloat16")
                                 else:
                                     split(T.cast(x_l[u, i, v], "float32"), terms)
                                     for p in T.unroll(P):
-                                        planes[p, t, i, at, v] = terms[p]
+                                        x_terms[p, v] = terms[p]
+                            for p in T.unroll(P):
+                                for v in T.vectorized(V):
+                                    planes[p, t, i, at, v] = x_terms[p, v]
         for i in T.unroll(n):
             acc[i] = warp_sum(acc[i])
         dinv = 0.0
@@ -194,6 +247,8 @@ def gates(
                 dinv += d * mix_l[q]
                 # dh_mix = dt * inv_rms
                 d = T.if_then_else(at < M, d * inv, 0.0)
+                if scaled is not None:
+                    d_l[q] = d
                 if left.dtype == "float32":
                     left[t, at] = d
                 else:
@@ -201,12 +256,16 @@ def gates(
                     left[t, at] = terms[0]
                     left[t, MP + at] = terms[1]
                     left[t, 2 * MP + at] = terms[2]
-                    left[t, 3 * MP + at] = terms[3]
-                    left[t, 4 * MP + at] = terms[1]
-                    left[t, 5 * MP + at] = terms[3]
-        if C > 6 * MP:
-            for q in T.unroll(-(-(C - 6 * MP) // LANES)):
-                at = 6 * MP + q * LANES + lane
+                    if BLOCKS > 3:
+                        left[t, 3 * MP + at] = terms[3]
+                        left[t, 4 * MP + at] = terms[1]
+                    if BLOCKS > 5:
+                        left[t, 5 * MP + at] = terms[3]
+        if scaled is not None:
+            scaled_terms(t, lane, d_l, sizes, scaled.left_dx, scaled.left_back, scaled.left_marks, M)
+        if C > BLOCKS * MP:
+            for q in T.unroll(-(-(C - BLOCKS * MP) // LANES)):
+                at = BLOCKS * MP + q * LANES + lane
                 if at < C:
                     left[t, at] = T.bfloat16(0)
         total = warp_sum(dinv)
@@ -286,7 +345,7 @@ def _weights(block, phi, gamma, right, has_gamma, n, V, C):
 
 
 @T.macro
-def gates_and_weights(a, planes, *, n, V, U, C, P, STREAMS=0, MERGED=True, upstream=None):
+def gates_and_weights(a, planes, *, n, V, U, C, P, STREAMS=0, MERGED=True):
     """Programs of `gates` and of `_weights`, which need nothing of one another; MERGED: in one launch.
 
     a: the parameters of a backward. planes: bfloat16 terms of x, of which P = 0 writes none.
@@ -310,7 +369,7 @@ def gates_and_weights(a, planes, *, n, V, U, C, P, STREAMS=0, MERGED=True, upstr
                         a.left,
                         a.coef,
                     ),
-                    *(a.sums, planes, a.hc_eps, n, V, U, C, P, STREAMS, upstream),
+                    *(a.sums, planes, a.hc_eps, n, V, U, C, P, STREAMS),
                 )
             else:
                 _weights(pid - a.sums.shape[0], a.phi, a.gamma, a.right, a.has_gamma, n, V, C)
@@ -318,7 +377,7 @@ def gates_and_weights(a, planes, *, n, V, U, C, P, STREAMS=0, MERGED=True, upstr
         with T.Kernel(a.sums.shape[0], threads=128) as pid:
             gates(
                 *(pid, a.x, a.dh_in, a.h_mix, a.h_pre, a.h_post, a.dh_post, a.dh_res, a.inv_rms, a.alpha, a.left, a.coef),
-                *(a.sums, planes, a.hc_eps, n, V, U, C, P, STREAMS, upstream),
+                *(a.sums, planes, a.hc_eps, n, V, U, C, P, STREAMS),
             )
         with T.Kernel(blocks, threads=128) as block:
             _weights(block, a.phi, a.gamma, a.right, a.has_gamma, n, V, C)

@@ -138,6 +138,6 @@ def plain(
             STAGES=stages,
             THREADS=256,
         )
-        parameters(a, a.terms, n=n, X_TERMS=max(P, 1), ROWS=rows, COLUMNS=width)
+        parameters(a, n=n, X_TERMS=max(P, 1), ROWS=rows, COLUMNS=width, VECTOR=4 if V > 1 else 1)
 
     return function("backward", {**parameters_of, "terms": T.int32()}, stages_of)
