@@ -81,7 +81,8 @@ def test_programs_of_psi_fill_waves() -> None:
 def test_a_step_of_dx_is_always_in_the_same_slot(n: int) -> None:
     """Of two steps with one parity, a whole round of the slots apart, a barrier would not tell which has come."""
     depth, steps, slots = steps_of_dx(n)
-    assert steps % slots == 0 and slots >= 2
+    assert steps % slots == 0
+    assert slots >= 2
     assert n * n + 2 * n <= depth * steps
     assert depth * slots <= 96  # KiB
 

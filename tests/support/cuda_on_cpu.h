@@ -34,7 +34,23 @@ struct float2 { float x, y; };
 struct float4 { float x, y, z, w; };
 struct uint2 { uint x, y; };
 struct uint4 { uint x, y, z, w; };
-struct bfloat16_t;
+#define CUDART_INF_F INFINITY
+typedef _Float16 half_t;
+struct bfloat16_t {
+  uint16_t bits;
+  bfloat16_t() = default;
+  explicit bfloat16_t(float value) {
+    uint whole;
+    memcpy(&whole, &value, 4);
+    bits = std::isnan(value) ? 0x7FC0 : (whole + 0x7FFF + (whole >> 16 & 1)) >> 16;
+  }
+  explicit operator float() const {
+    uint whole = (uint)bits << 16;
+    float value;
+    memcpy(&value, &whole, 4);
+    return value;
+  }
+};
 struct dim3 {
   int64_t x, y, z;
   dim3(int64_t x = 1, int64_t y = 1, int64_t z = 1) : x(x), y(y), z(z) {}
@@ -119,12 +135,13 @@ static void yield(State state) {
 
 static void __syncthreads() { yield(AT_BARRIER); }
 
-static float __shfl_xor_sync(int64_t, float value, int mask) {
+// An int comes whole through a float below 2**24.
+template <class T> static T __shfl_xor_sync(int64_t, T value, int mask) {
   Fiber &fiber = cpu.fibers[cpu.current];
-  fiber.given = value;
+  fiber.given = (float)value;
   fiber.partner = cpu.current ^ mask;
   yield(AT_SHUFFLE);
-  return cpu.fibers[cpu.current].taken;
+  return (T)cpu.fibers[cpu.current].taken;
 }
 
 namespace tl {

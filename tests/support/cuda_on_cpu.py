@@ -94,7 +94,7 @@ def emulated(chip: Chip, folder: Path, edit: Callable[[str], str] = str) -> Iter
 
     made = Emulated(folder, edit)
     here: dict[str, Any] = {"chip": lambda device: chip, "program": made.program}
-    device = {"current_device": lambda: -1}  # what a CPU tensor says of itself
+    device: dict[str, Any] = {"current_device": lambda: -1}  # what a CPU tensor says of itself
     kept = (
         forward.launches,
         backward.prepared,

@@ -178,7 +178,7 @@ def _in_terms(problem: Problem, plan: BackwardSchedule) -> _Parts:
         "psi": 4 * parts * psi_rows * n * DP,
     }
     # every index of these is in range, TMA's apart; `plain` has copies without TMA that pass the ends
-    passes = {} if plan.mode == "plain" else {"tl.disable_safe_memory_legalize": True}
+    passes = {"tl.disable_safe_memory_legalize": True} if plan.mode != "plain" and V > 1 else {}
     return constants, passes, sizes, scratch
 
 
