@@ -60,11 +60,7 @@ def wrong_rewriting(program: Program) -> WrongRewriting | None:
                             expression=node,
                             is_index=size > 0,
                             part=_SIMPLIFY if simplified(memory) != value else _ITER_MAP if size else _PROVE,
-                            ranges={
-                                one.name: ranges[one.name]
-                                for one in leaves
-                                if isinstance(one, grammar.Var) and one.name in ranges
-                            },
+                            ranges=ranges,
                             at={one: int(value_of(memory)) for one, value_of in values.items()},
                             dtypes={one: grammar.dtype_of(one, program) for one in leaves},
                             right=int(value),

@@ -177,14 +177,18 @@ class Carried(Statements):
         return [first, between, second, *after]
 
     def _apart(self, buffer: Buffer, prefix: Place) -> list[Statement]:
-        """Draw neighbouring loops of one range, of which an iteration reads what another one of the loop before sets."""
+        """Draw neighbouring loops of one range, of which an iteration reads what another one of the loop before sets.
+
+        Or the second loop sets some of the elements again, and neither reads any.
+        """
         extent, fixed, name = self._pick(3, 2, 4), self._fixed(buffer, prefix), buffer.name
         got, put = self._pick((0, 1), (1, 0), (0, 0))
+        reads = self._pick(True, True, False)
         found: list[Statement] = []
-        for ahead in ((0, 0), (got, put)):
+        for which, ahead in enumerate(((0, 0), (got, put))):
             loop = self._empty(extent)
             at = self._row(fixed, buffer, loop, 1)
-            value = self._made(buffer, Load(name, at(ahead[0])), loop.var)
+            value = self._made(buffer, Load(name, at(ahead[0])), loop.var) if reads else self._number(buffer, which)
             found.append(self._around(loop, (Store(name, at(ahead[1]), value),), buffer))
         return found
 
@@ -194,9 +198,25 @@ class Carried(Statements):
         fixed, name = self._fixed(buffer, prefix), buffer.name
         at = self._row(fixed, buffer, loop, far)
         got, put = self._pick((0, far), (0, far), (far, 0), (None, far), (None, 0))
-        loaded = Load(name, fixed if got is None else at(got))
-        value = self._made(buffer, loaded, self._pick(loop.var, None)) if self._pick(True, True, False) else loaded
+        loaded: Expr = Load(name, fixed if got is None else at(got))
+        match self._pick("made", "made", "loaded", "two"):
+            case "made":
+                value = self._made(buffer, loaded, self._pick(loop.var, None))
+            case "loaded":
+                value = loaded
+            case "two":
+                value = self._both(buffer, loaded, Load(name, at(put)))
         return [self._around(loop, (Store(name, at(put), value),), buffer)]
+
+    def _both(self, buffer: Buffer, a: Expr, b: Expr) -> Expr:
+        """Draw what is stored where it depends on two elements, as in a running sum."""
+        a, b = self._pick((a, b), (b, a))
+        if buffer.dtype == "bool":
+            return Binary("!=", a, b)
+        total = Binary("+", a, b)
+        if buffer.dtype in grammar.FLOATS:
+            return Binary("min", total, Const(9.0, buffer.dtype))
+        return Binary("%", total, Const(self._pick(31, 29), buffer.dtype))
 
     def _summed(self, buffer: Buffer, prefix: Place) -> list[Statement]:
         """Draw a loop over rows, each of which has an element set and changed in a loop of its own, as a sum is made."""

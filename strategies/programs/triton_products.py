@@ -42,13 +42,13 @@ class Products(Descriptors):
         """Draw a product, of several pairs of matrices now and then, and what is done with it."""
         blocks, (m, n, k) = self._blocks, sizes
         first = blocks.full(None, 0)
-        if m == 16 and blocks.pick(False, True):
+        if m <= 32 and blocks.pick(True, True, False):
             pairs = blocks.pick(2, 4)
-            one, two = (blocks.load(name, (pairs, *shape)) for name, shape in ((a, (16, k)), (b, (k, n))))
+            one, two = (blocks.load(name, (pairs, *shape)) for name, shape in ((a, (m, k)), (b, (k, n))))
             assert one is not None
             assert two is not None
             one, two = self._in(one, dtype), self._in(two, dtype)
-            made = self._product(one, two, blocks.full(None, 0, self._wide, (pairs, 16, n)))
+            made = self._product(one, two, blocks.full(None, 0, self._wide, (pairs, m, n)))
         else:
             one, two = self._in(self._tile(a, (m, k), first), dtype), self._in(self._tile(b, (k, n), first), dtype)
             made = self._product(one, two, self._start((m, n)))

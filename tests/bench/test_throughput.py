@@ -51,7 +51,7 @@ def forward(*args, **kwargs):
 IMPL = replace(load("manual"), name="tells", forward=forward)
 """
 
-RACE = Race(name="a", base="manual", clean=False, campaign=2.0, plain={}, cases=3, plain_cases=9)
+RACE = Race(name="a", base="manual", clean=False, campaign=2.0, plain={}, cases=3)
 
 
 def test_a_simulated_fleet_tells_each_bug_once(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def has_blocks(program: Program) -> bool:
 
 
 def test_lists_of_values_have_many_of_what_a_simplifier_rewrites() -> None:
-    found = [one for one in drawn(200, CPU_BEFORE_VECTORS) if is_list(one)]
+    found = [one for one in drawn(600, CPU_BEFORE_VECTORS) if is_list(one)]
     values = [one.value for program in found for one in walk(program) if isinstance(one, Store)]
     assert len(values) / len(found) > 15
     masked = [node for one in values for node in walk(one) if isinstance(node, Binary) and node.op in {"==", "!="}]

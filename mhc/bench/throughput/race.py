@@ -44,7 +44,7 @@ class Race:
         campaign: seconds until it had a finding that counts, without the start of its process; None where it had none.
         plain: the same of the loop, by comparator; absent where it found nothing.
         found: the message of that finding, and its case.
-        cases, plain_cases: that each had checked by then.
+        cases: that the campaign had checked by then.
         fault: of the harness, if one ended the campaign.
     """
 
@@ -54,7 +54,6 @@ class Race:
     campaign: float | None
     plain: dict[str, float]
     cases: int
-    plain_cases: int
     found: str = ""
     fault: str = ""
 
@@ -94,7 +93,6 @@ def race(mutant: Mutant, limit: float, seed: int) -> Race:
         campaign=at,
         plain=dict(plain.kills),
         cases=cases,
-        plain_cases=plain.cases,
         found=found,
         fault=fault,
     )

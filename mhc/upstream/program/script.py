@@ -267,10 +267,10 @@ def by_process(found: str) -> list[str]:
     ]
 
 
-def _parted(before: str, text: str, after: str, width: int = 80) -> Sequence[str]:
+def _parted(before: str, text: str, after: str) -> Sequence[str]:
     """Return a long string literal over several lines."""
-    if len(text) <= width:
+    if len(text) <= 80:
         return [f"{before}{text!r}{after}"]
     inner = " " * (len(before) - len(before.lstrip()) + 4)
-    parts = [text[at : at + width] for at in range(0, len(text), width)]
+    parts = [text[at : at + 80] for at in range(0, len(text), 80)]
     return [before, *(f"{inner}{part!r}" for part in parts), f"{inner[4:]}{after}"]

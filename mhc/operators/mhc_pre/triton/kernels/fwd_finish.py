@@ -203,7 +203,7 @@ def fused_kernel(
     BD: tl.constexpr,
     STAGES: tl.constexpr,
 ):
-    """The whole forward of BT tokens in one program: for few tokens, where a launch costs more than the traffic.
+    """The whole forward of BT tokens in one program: what `resident` of float16 x makes again, and a mode.
 
     MARKS: how many marks it reads; it returns at once if all are 0. With MARKS = 0 it always runs.
     """
