@@ -194,12 +194,13 @@ class Carried(Statements):
 
     def _shifted(self, buffer: Buffer, prefix: Place) -> list[Statement]:
         """Draw a loop of one store, which loads what an iteration some steps before has set, or an element that one sets."""
-        loop, far = self._empty(self._pick(4, 8, 5, 6, 8, 12)), self._pick(2, 3, 1, 4)
+        loop, how = self._empty(self._pick(4, 8, 5, 6, 8, 12)), self._pick("made", "made", "loaded", "two")
+        far = 1 if how == "two" else self._pick(2, 3, 1, 4)
         fixed, name = self._fixed(buffer, prefix), buffer.name
         at = self._row(fixed, buffer, loop, far)
         got, put = self._pick((0, far), (0, far), (far, 0), (None, far), (None, 0))
         loaded: Expr = Load(name, fixed if got is None else at(got))
-        match self._pick("made", "made", "loaded", "two"):
+        match how:
             case "made":
                 value = self._made(buffer, loaded, self._pick(loop.var, None))
             case "loaded":
@@ -209,14 +210,14 @@ class Carried(Statements):
         return [self._around(loop, (Store(name, at(put), value),), buffer)]
 
     def _both(self, buffer: Buffer, a: Expr, b: Expr) -> Expr:
-        """Draw what is stored where it depends on two elements, as in a running sum."""
+        """Draw what is stored where it depends on two elements, as in a running sum or maximum."""
         a, b = self._pick((a, b), (b, a))
         if buffer.dtype == "bool":
             return Binary("!=", a, b)
-        total = Binary("+", a, b)
         if buffer.dtype in grammar.FLOATS:
-            return Binary("min", total, Const(9.0, buffer.dtype))
-        return Binary("%", total, Const(self._pick(31, 29), buffer.dtype))
+            return Binary(self._pick("max", "min"), a, b)
+        small = Const(31, buffer.dtype)
+        return Binary("+", Binary("%", a, small), Binary("%", b, small))
 
     def _summed(self, buffer: Buffer, prefix: Place) -> list[Statement]:
         """Draw a loop over rows, each of which has an element set and changed in a loop of its own, as a sum is made."""
