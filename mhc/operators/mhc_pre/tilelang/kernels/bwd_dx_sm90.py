@@ -55,9 +55,7 @@ def weights(phi, gamma, right, back, marks, DPv, has_gamma, *, n):
         T.sync_threads()
         fp16_split.nothing_measured(all_sizes)
         for g in T.unroll(GROUPS):
-            all_sizes[0] = T.max(all_sizes[0], sizes_s[g, 0, lane])
-            all_sizes[1] = T.min(all_sizes[1], sizes_s[g, 1, lane])
-            all_sizes[2] = T.min(all_sizes[2], sizes_s[g, 2, lane])
+            fp16_split.combine(all_sizes, sizes_s[g, 0, lane], sizes_s[g, 1, lane], sizes_s[g, 2, lane])
         many = 0.0
         for r in T.unroll(ROWS):
             if r * GROUPS + group < M:
@@ -71,7 +69,7 @@ def weights(phi, gamma, right, back, marks, DPv, has_gamma, *, n):
                 for g in T.unroll(GROUPS):
                     many += many_s[g, lane]
                 back[i, d] = fp16_split.back_of(all_sizes[0])
-                marks[i, d] = fp16_split.marks_of(*(all_sizes[0], all_sizes[1], all_sizes[2]), 2.0 * many > T.float32(M))
+                marks[i, d] = fp16_split.marks_of(all_sizes, 2.0 * many > T.float32(M))
             for r in T.unroll(ROWS):
                 if r * GROUPS + group < MQ:
                     fp16_split.split(values[r] * fp16_split.factor_of(all_sizes[0]), halves)

@@ -250,12 +250,9 @@ def whole(*, n: int, vector: int, unroll: int, stages: int, psi_rows_block: int,
     @T.macro
     def stages_of(a):
         with T.Kernel(programs, threads=128) as pid:
-            gates(
-                *(pid, a.x, a.dh_in, a.h_mix, a.h_pre, a.h_post, a.dh_post, a.dh_res, a.inv_rms, a.alpha, a.left, a.coef),
-                *(a.sums, None, a.hc_eps, n, V, unroll, MP, 0, 0, None),
-            )
+            gates(pid, a, n=n, V=V, U=unroll, C=MP, P=0)
         psi_whole(a.x_flat, a.left, a.psi, n=n, V=V, BM=psi_rows_block, STAGES=stages)
         dx_whole(*(a.x_flat, a.dh_in_flat, a.h_pre, a.coef, a.left, a.phi_flat, a.gamma_flat, a.dx, a.has_gamma), n=n, V=V)
-        parameters(a, n=n, X_TERMS=0, ROWS=rows, COLUMNS=width, VECTOR=V)
+        parameters(a, n=n, V=V, X_TERMS=0, ROWS=rows, COLUMNS=width)
 
     return function("backward", backward_parameters(N, n, Dv, V, F, scratch, whole=True), stages_of)

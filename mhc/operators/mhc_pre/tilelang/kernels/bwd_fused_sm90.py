@@ -262,11 +262,11 @@ def streams(*, n: int, columns: int, terms: int, unroll: int, slots: int, rows: 
 
     @T.macro
     def stages_of(a):
-        gates_and_weights(a, a.right, n=n, V=V, U=unroll, C=C, P=0, STREAMS=few)
+        gates_and_weights(a, n=n, V=V, U=unroll, C=C, P=0, STREAMS=few)
         streams_tiles(
             *(a.x_flat, a.dh_in_flat, a.coef, a.left, a.right_flat, a.dx, a.psi),
             **{"n": n, "C": C, "PSI_ROWS": PSI_ROWS, "SLOTS": slots},
         )
-        parameters(a, n=n, X_TERMS=1, OVERLAP=True, ROWS=rows, COLUMNS=width, VECTOR=4)
+        parameters(a, n=n, V=V, X_TERMS=1, OVERLAP=True, ROWS=rows, COLUMNS=width)
 
     return function("backward", backward_parameters(N, n, Dv, V, dtype, scratch), stages_of)

@@ -65,9 +65,8 @@ def warp_sum(v):
 def warp_sizes(sizes):
     """`fp16_split.measure` of what the lanes of a warp have measured, in every lane."""
     for s in T.unroll(5):
-        sizes[0] = T.max(sizes[0], T.shfl_xor(sizes[0], T.int32(1) << s))
-        sizes[1] = T.min(sizes[1], T.shfl_xor(sizes[1], T.int32(1) << s))
-        sizes[2] = T.min(sizes[2], T.shfl_xor(sizes[2], T.int32(1) << s))
+        other = T.int32(1) << s
+        fp16_split.combine(sizes, T.shfl_xor(sizes[0], other), T.shfl_xor(sizes[1], other), T.shfl_xor(sizes[2], other))
 
 
 @T.macro
@@ -89,7 +88,7 @@ def scaled_terms(t, lane, d_l, sizes, left, back, marks, M):
     many = warp_sum(many)
     if lane == 0:
         back[t] = fp16_split.back_of(sizes[0])
-        marks[t] = fp16_split.marks_of(sizes[0], sizes[1], sizes[2], 2.0 * many > T.float32(M))
+        marks[t] = fp16_split.marks_of(sizes, 2.0 * many > T.float32(M))
     for q in T.unroll(-(-MQ // LANES)):
         if lane + q * LANES < MQ:
             value = 0.0
@@ -101,58 +100,33 @@ def scaled_terms(t, lane, d_l, sizes, left, back, marks, M):
 
 
 @T.macro
-def gates(
-    pid,
-    x,
-    dh_in,
-    h_mix,
-    h_pre,
-    h_post,
-    dh_post,
-    dh_res,
-    inv_rms,
-    alpha,
-    left,
-    coef,
-    sums,
-    planes,
-    hc_eps,
-    n,
-    V,
-    U,
-    C,
-    P,
-    STREAMS,
-    upstream=None,
-    BLOCKS=6,
-    scaled=None,
-):
+def gates(pid, a, *, n, V, U, C, P, STREAMS=0, BLOCKS=6, PADDED=False, SCALED=False):
     """A warp takes a token: left [N, C], coef = sum_M(dt * h_mix) * inv_rms**3 / K [N], and the sums of a program's tokens
-    for dbias and dalpha, sums [programs, M + 3]. planes [P, N, n, DP / V, V]: x in P bfloat16 terms; P = 0 has none.
-    A float32 left is dh_mix itself: C = MP.
+    for dbias and dalpha, sums [programs, M + 3]. planes_out [P, N, n, DP / V, V]: x in P bfloat16 terms; P = 0 has none.
+    A float32 left is dh_mix itself: C = MP. a: the parameters of a backward.
 
     x is [N, n, D / V, V]; U chunks of a warp's 32 * V columns are loaded before the first is used. STREAMS > 0: coef is
     [n / STREAMS, N, 4], each row followed by h_pre of a group's STREAMS streams, 16 bytes that TMA can fetch.
-    upstream [N, DP / V, V]: dh_in with padded rows, where it is wanted. BLOCKS: of dh_mix in left. scaled: the parameters
-    of a backward that wants dh_mix in float16 terms too (`scaled_terms`), or None.
+    BLOCKS: of dh_mix in left. PADDED: upstream [N, DP / V, V], dh_in with padded rows, too. SCALED: dh_mix in float16 terms
+    too (`scaled_terms`).
     """
     M = n * n + 2 * n
     MP = -(-M // 8) * 8
     Q = -(-MP // LANES)
     WARPS = 4
-    N, Dv, programs = x.shape[0], x.shape[2], sums.shape[0]
+    N, Dv, programs = a.x.shape[0], a.x.shape[2], a.sums.shape[0]
     lane = T.get_thread_binding() % LANES
     warp = T.get_thread_binding() // LANES
     acc = T.alloc_local((n,), "float32")
-    x_l = T.alloc_local((U, n, V), x.dtype)
-    g_l = T.alloc_local((U, V), x.dtype)
+    x_l = T.alloc_local((U, n, V), a.x.dtype)
+    g_l = T.alloc_local((U, V), a.x.dtype)
     s_bias = T.alloc_local((Q,), "float32")
     s_alpha = T.alloc_local((Q,), "float32")
     d_l = T.alloc_local((Q,), "float32")
     mix_l = T.alloc_local((Q,), "float32")
-    if left.dtype == "bfloat16":
+    if a.left.dtype == "bfloat16":
         terms = T.alloc_local((4,), "bfloat16")
-    if scaled is not None:
+    if SCALED:
         sizes = T.alloc_local((3,), "float32")
     if P > 0:
         x_terms = T.alloc_local((P, V), "bfloat16")
@@ -169,22 +143,22 @@ def gates(
         s_alpha[q] = 0.0
     for r in T.serial(T.ceildiv(N - (pid * WARPS + warp), programs * WARPS)):
         t = T.cast(pid * WARPS + warp, "int64") + T.cast(r, "int64") * (programs * WARPS)
-        # what one gate's gradient needs beside dh_pre; of h_pre's gates, s = h_pre - hc_eps
-        inv = inv_rms[t]
+        # what one gate's gradient needs beside dh_pre; of h_pre's gates, s = h_pre - a.hc_eps
+        inv = a.inv_rms[t]
         for q in T.unroll(Q):
             at = lane + q * LANES
             d_l[q] = 0.0
             mix_l[q] = 0.0
             if at < M:
-                mix_l[q] = h_mix[t, at]
+                mix_l[q] = a.h_mix[t, at]
             if at < n:
-                d_l[q] = h_pre[t, at] - hc_eps
+                d_l[q] = a.h_pre[t, at] - a.hc_eps
             elif at < 2 * n:
                 # dh_post2 = dh_post * h_post * (1 - h_post / 2)
-                total = h_post[t, at - n]
-                d_l[q] = dh_post[t, at - n] * total * (1.0 - total / 2.0)
+                total = a.h_post[t, at - n]
+                d_l[q] = a.dh_post[t, at - n] * total * (1.0 - total / 2.0)
             elif at < M:
-                d_l[q] = dh_res[t, at - 2 * n]
+                d_l[q] = a.dh_res[t, at - 2 * n]
         # dh_pre = sum_D dh_in * x
         for i in T.unroll(n):
             acc[i] = 0.0
@@ -193,15 +167,15 @@ def gates(
                 at = (c * U + u) * LANES + lane
                 if at < Dv:
                     for v in T.vectorized(V):
-                        g_l[u, v] = dh_in[t, at, v]
+                        g_l[u, v] = a.dh_in[t, at, v]
                     for i in T.unroll(n):
                         for v in T.vectorized(V):
-                            x_l[u, i, v] = x[t, i, at, v]
+                            x_l[u, i, v] = a.x[t, i, at, v]
                 else:
                     for v in T.unroll(V):
-                        g_l[u, v] = T.cast(0, x.dtype)
+                        g_l[u, v] = T.cast(0, a.x.dtype)
                         for i in T.unroll(n):
-                            x_l[u, i, v] = T.cast(0, x.dtype)
+                            x_l[u, i, v] = T.cast(0, a.x.dtype)
             for u in T.unroll(U):
                 for i in T.unroll(n):
                     for v in T.unroll(V):
@@ -210,9 +184,9 @@ def gates(
                 for u in T.unroll(U):
                     at = (c * U + u) * LANES + lane
                     if at < Dv:
-                        if upstream is not None:
+                        if PADDED:
                             for v in T.vectorized(V):
-                                upstream[t, at, v] = g_l[u, v]
+                                a.upstream[t, at, v] = g_l[u, v]
                         for i in T.unroll(n):
                             for v in T.unroll(V):
                                 if P == 1:
@@ -223,7 +197,7 @@ def gates(
                                         x_terms[p, v] = terms[p]
                             for p in T.unroll(P):
                                 for v in T.vectorized(V):
-                                    planes[p, t, i, at, v] = x_terms[p, v]
+                                    a.planes_out[p, t, i, at, v] = x_terms[p, v]
         for i in T.unroll(n):
             acc[i] = warp_sum(acc[i])
         dinv = 0.0
@@ -231,7 +205,7 @@ def gates(
             at = lane + q * LANES
             if at < MP:
                 d = d_l[q]
-                scale = T.if_then_else(at < n, alpha[0], T.if_then_else(at < 2 * n, alpha[1], alpha[2]))
+                scale = T.if_then_else(at < n, a.alpha[0], T.if_then_else(at < 2 * n, a.alpha[1], a.alpha[2]))
                 if at < n:
                     # dh_pre2 = dh_pre * s * (1 - s)
                     total = 0.0
@@ -242,42 +216,42 @@ def gates(
                 # dbias, dalpha: this warp's share
                 s_bias[q] += d
                 s_alpha[q] += d * (mix_l[q] * inv)
-                # dt = cat(alpha[0] * dh_pre2, alpha[1] * dh_post2, alpha[2] * dh_res);  dinv_rms = sum_M dt * h_mix
+                # dt = cat(a.alpha[0] * dh_pre2, a.alpha[1] * dh_post2, a.alpha[2] * dh_res);  dinv_rms = sum_M dt * h_mix
                 d = T.if_then_else(at < M, d * scale, 0.0)  # not 0 times an infinite alpha
                 dinv += d * mix_l[q]
                 # dh_mix = dt * inv_rms
                 d = T.if_then_else(at < M, d * inv, 0.0)
-                if scaled is not None:
+                if SCALED:
                     d_l[q] = d
-                if left.dtype == "float32":
-                    left[t, at] = d
+                if a.left.dtype == "float32":
+                    a.left[t, at] = d
                 else:
                     split(d, terms)
-                    left[t, at] = terms[0]
-                    left[t, MP + at] = terms[1]
-                    left[t, 2 * MP + at] = terms[2]
+                    a.left[t, at] = terms[0]
+                    a.left[t, MP + at] = terms[1]
+                    a.left[t, 2 * MP + at] = terms[2]
                     if BLOCKS > 3:
-                        left[t, 3 * MP + at] = terms[3]
-                        left[t, 4 * MP + at] = terms[1]
+                        a.left[t, 3 * MP + at] = terms[3]
+                        a.left[t, 4 * MP + at] = terms[1]
                     if BLOCKS > 5:
-                        left[t, 5 * MP + at] = terms[3]
-        if scaled is not None:
-            scaled_terms(t, lane, d_l, sizes, scaled.left_dx, scaled.left_back, scaled.left_marks, M)
+                        a.left[t, 5 * MP + at] = terms[3]
+        if SCALED:
+            scaled_terms(t, lane, d_l, sizes, a.left_dx, a.left_back, a.left_marks, M)
         if C > BLOCKS * MP:
             for q in T.unroll(-(-(C - BLOCKS * MP) // LANES)):
                 at = BLOCKS * MP + q * LANES + lane
                 if at < C:
-                    left[t, at] = T.bfloat16(0)
+                    a.left[t, at] = T.bfloat16(0)
         total = warp_sum(dinv)
         total = total * inv * inv / T.cast(n * Dv * V, "float32") * inv
         if STREAMS == 0:
             if lane == 0:
-                coef[t] = total
+                a.coef[t] = total
         else:
             if lane < n // STREAMS:
-                coef[lane, t, 0] = total
+                a.coef[lane, t, 0] = total
             if lane < n:
-                coef[lane // STREAMS, t, 1 + lane % STREAMS] = h_pre[t, lane]
+                a.coef[lane // STREAMS, t, 1 + lane % STREAMS] = a.h_pre[t, lane]
     # this program's share of dbias and dalpha: its warps in order
     for q in T.unroll(Q):
         at = lane + q * LANES
@@ -296,7 +270,7 @@ def gates(
     for q in T.unroll(-(-(M + 3) // (WARPS * LANES))):
         at = q * WARPS * LANES + T.get_thread_binding()
         if at < M + 3:
-            sums[pid, at] = shared[0, at] + shared[1, at] + shared[2, at] + shared[3, at]
+            a.sums[pid, at] = shared[0, at] + shared[1, at] + shared[2, at] + shared[3, at]
 
 
 @T.macro
@@ -345,39 +319,20 @@ def _weights(block, phi, gamma, right, has_gamma, n, V, C):
 
 
 @T.macro
-def gates_and_weights(a, planes, *, n, V, U, C, P, STREAMS=0, MERGED=True):
+def gates_and_weights(a, *, n, V, U, C, P, STREAMS=0, MERGED=True):
     """Programs of `gates` and of `_weights`, which need nothing of one another; MERGED: in one launch.
 
-    a: the parameters of a backward. planes: bfloat16 terms of x, of which P = 0 writes none.
+    a: the parameters of a backward.
     """
     blocks = T.ceildiv(a.right.shape[2], 128) * n * (-(-(n * n + 2 * n) // 8) * 8)
     if MERGED:
         with T.Kernel(a.sums.shape[0] + blocks, threads=128) as pid:
             if pid < a.sums.shape[0]:
-                gates(
-                    *(
-                        pid,
-                        a.x,
-                        a.dh_in,
-                        a.h_mix,
-                        a.h_pre,
-                        a.h_post,
-                        a.dh_post,
-                        a.dh_res,
-                        a.inv_rms,
-                        a.alpha,
-                        a.left,
-                        a.coef,
-                    ),
-                    *(a.sums, planes, a.hc_eps, n, V, U, C, P, STREAMS),
-                )
+                gates(pid, a, n=n, V=V, U=U, C=C, P=P, STREAMS=STREAMS)
             else:
                 _weights(pid - a.sums.shape[0], a.phi, a.gamma, a.right, a.has_gamma, n, V, C)
     else:
         with T.Kernel(a.sums.shape[0], threads=128) as pid:
-            gates(
-                *(pid, a.x, a.dh_in, a.h_mix, a.h_pre, a.h_post, a.dh_post, a.dh_res, a.inv_rms, a.alpha, a.left, a.coef),
-                *(a.sums, planes, a.hc_eps, n, V, U, C, P, STREAMS),
-            )
+            gates(pid, a, n=n, V=V, U=U, C=C, P=P, STREAMS=STREAMS)
         with T.Kernel(blocks, threads=128) as block:
             _weights(block, a.phi, a.gamma, a.right, a.has_gamma, n, V, C)

@@ -117,11 +117,18 @@ def plain(
     stages = min(stages, C // 16)
     N, Dv, DPv, programs, parts, psi_rows = (T.dynamic(name) for name in ("N", "Dv", "DPv", "programs", "parts", "psi_rows"))
 
-    parameters_of = backward_parameters(N, n, Dv, V, dtype, product_scratch(N, n, C, V, P, DPv, programs, parts, psi_rows))
+    scratch = {
+        **product_scratch(N, n, C, V, P, DPv, programs, parts, psi_rows),
+        "left_psi": T.Tensor((N, C), "bfloat16"),  # again: TileLang would give both products one TMA descriptor
+        "right": T.Tensor((C, n, DPv * (8 // V), V), "bfloat16"),
+        "right_flat": T.Tensor((C, n, DPv * 8), "bfloat16"),
+        "right_units": T.Tensor((C, n, DPv, 8), "bfloat16"),  # TileLang passes on what is a dimension by itself: DPv
+    }
+    parameters_of = backward_parameters(N, n, Dv, V, dtype, scratch)
 
     @T.macro
     def stages_of(a):
-        gates_and_weights(a, a.planes_out, n=n, V=V, U=unroll, C=C, P=P, MERGED=False)
+        gates_and_weights(a, n=n, V=V, U=unroll, C=C, P=P, MERGED=False)
         psi_tiles(
             *(a.planes_in, a.left_psi, a.psi, a.terms),
             **{"n": n, "X_TERMS": max(P, 1), "BT": 64, "BM": psi_rows_block, "BN": 128},
@@ -138,6 +145,6 @@ def plain(
             STAGES=stages,
             THREADS=256,
         )
-        parameters(a, n=n, X_TERMS=max(P, 1), ROWS=rows, COLUMNS=width, VECTOR=4 if V > 1 else 1)
+        parameters(a, n=n, V=V, X_TERMS=max(P, 1), ROWS=rows, COLUMNS=width)
 
     return function("backward", {**parameters_of, "terms": T.int32()}, stages_of)

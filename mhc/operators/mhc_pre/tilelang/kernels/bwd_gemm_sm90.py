@@ -11,11 +11,10 @@ import tilelang.language as T
 from mhc.operators.mhc_pre.tilelang.kernels.bwd_dx_sm90 import Ring, dx_ring, mend, weights
 from mhc.operators.mhc_pre.tilelang.kernels.bwd_gates import gates
 from mhc.operators.mhc_pre.tilelang.kernels.bwd_parameters import parameters
-from mhc.operators.mhc_pre.tilelang.kernels.signature import backward_parameters, function
+from mhc.operators.mhc_pre.tilelang.kernels.signature import backward_parameters, function, product_scratch, scaled_scratch
 
 PSI_TOKENS = 64
 PSI_COLUMNS = 128
-STORING = 64  # threads that store dx
 
 
 @T.macro
@@ -95,29 +94,17 @@ def ring(
     rows: int,
     width: int,
 ):
-    """The whole backward. columns: of left (C); columns_dx: of left_dx (2 * MQ); planes: of x, 0 where psi reads x itself;
-    rows, width: of `parameters`.
+    """The whole backward. columns: of left (C); dx_depth, dx_steps, dx_slots: of `Ring`; planes: of x, 0 where psi reads x
+    itself; rows, width: of `parameters`.
     """
-    M, C, V, P, F = n * n + 2 * n, columns, vector, planes, "float32"
+    C, V, P = columns, vector, planes
     PADDED = V == 1
     columns_dx = 2 * dx_depth * dx_steps
     N, Dv, DPv, programs, parts, psi_rows = (T.dynamic(name) for name in ("N", "Dv", "DPv", "programs", "parts", "psi_rows"))
     scratch = {
-        "left": T.Tensor((N, C), "bfloat16"),
-        "left_psi": T.Tensor((N, C), "bfloat16"),
-        "left_dx": T.Tensor((N, columns_dx), "float16"),
-        "left_back": T.Tensor((N,), F),
-        "left_marks": T.Tensor((N,), "int32"),
-        "coef": T.Tensor((N,), F),
-        "sums": T.Tensor((programs, M + 3), F),
-        "planes_out": T.Tensor((max(P, 1), N, n, DPv * (8 // V), V), "bfloat16"),
-        "planes_in": T.Tensor((max(P, 1), N, n, DPv * 8), "bfloat16"),
+        **product_scratch(N, n, C, V, P, DPv, programs, parts, psi_rows),
+        **scaled_scratch(N, n, columns_dx, DPv),
         "upstream": T.Tensor((N, DPv * (8 // V), V), dtype),
-        "right": T.Tensor((columns_dx, n, DPv * 8), "float16"),
-        "right_back": T.Tensor((n, DPv * 8), F),
-        "right_marks": T.Tensor((n, DPv * 8), "int32"),
-        "right_units": T.Tensor((columns_dx, n, DPv, 8), "float16"),  # TileLang passes on what is a dimension by itself: DPv
-        "psi": T.Tensor((parts, psi_rows, n, DPv * 8), F),
     }
     parameters_of = backward_parameters(
         *(N, n, Dv, V, dtype, scratch),
@@ -128,29 +115,14 @@ def ring(
     @T.macro
     def stages_of(a):
         with T.Kernel(a.sums.shape[0], threads=128) as pid:
-            gates(
-                *(
-                    a.sums.shape[0] - 1 - pid,
-                    a.x,
-                    a.dh_in,
-                    a.h_mix,
-                    a.h_pre,
-                    a.h_post,
-                    a.dh_post,
-                    a.dh_res,
-                    a.inv_rms,
-                    a.alpha,
-                    a.left,
-                    a.coef,
-                ),
-                *(a.sums, a.planes_out, a.hc_eps, n, V, unroll, C, P, 0, a.upstream if PADDED else None),
-                BLOCKS=3 if P <= 1 else 5,
-                scaled=a,
-            )
+            # last tokens first: psi begins with the first ones, which the L2 still holds
+            backwards = a.sums.shape[0] - 1 - pid
+            blocks = 3 if P <= 1 else 5
+            gates(backwards, a, n=n, V=V, U=unroll, C=C, P=P, BLOCKS=blocks, PADDED=PADDED, SCALED=True)
         weights(a.phi_flat, a.gamma_flat, a.right, a.right_back, a.right_marks, a.right_units.shape[2], a.has_gamma, n=n)
-        psi_ring(a.planes_in, a.left_psi, a.psi, a.terms, n=n, X_TERMS=max(P, 1), GROUPS=psi_rows_block // 64, STAGES=stages)
+        psi_ring(a.planes_in, a.left, a.psi, a.terms, n=n, X_TERMS=max(P, 1), GROUPS=psi_rows_block // 64, STAGES=stages)
         dx_ring(a, n=n, ring=Ring(dx_depth, dx_steps, dx_slots), PADDED=PADDED, dtype=dtype)
         mend(a, n=n, V=V)
-        parameters(a, n=n, X_TERMS=max(P, 1), ROWS=rows, COLUMNS=width, VECTOR=4 if V > 1 else 1)
+        parameters(a, n=n, V=V, X_TERMS=max(P, 1), ROWS=rows, COLUMNS=width)
 
     return function("backward", {**parameters_of, "terms": T.int32(), "dx_programs": T.int32()}, stages_of)

@@ -6,18 +6,19 @@ from mhc.operators.mhc_pre.tilelang.kernels.bwd_gates import LANES, finite, warp
 
 
 @T.macro
-def parameters(a, *, n, X_TERMS, ROWS, COLUMNS, VECTOR, OVERLAP=False):
+def parameters(a, *, n, V, X_TERMS, ROWS, COLUMNS, OVERLAP=False):
     """dphi = psi * gamma and dgamma = sum_M psi * phi, [M, n, D]; the last programs add up dbias and dalpha.
 
     a: the parameters of the function.
     psi [parts, blocks * MP, n, DP] has a block of rows for each product of terms: v0 x0, v1 x0, v2 x0, then of X_TERMS = 2
     f0 x1, f1 x1. X_TERMS = 0: it is the whole sum, [parts, M, n, D].
-    A program takes COLUMNS of a stream, in ROWS groups of threads that share the rows; a thread has VECTOR columns. Where
-    psi is small, it is scaled until the last operation: of products below the normal range each would be rounded to a
-    multiple of 2**-149.
+    A program takes COLUMNS of a stream, in ROWS groups of threads that share the rows. A thread has one column, or four
+    where V > 1, and V elements of x are 16 bytes. Where psi is small, it is scaled until the last operation: of products
+    below the normal range each would be rounded to a multiple of 2**-149.
     """
     M = n * n + 2 * n
     MP = -(-M // 8) * 8
+    VECTOR = min(V, 4)
     D, parts, programs = a.phi_flat.shape[2], a.psi.shape[0], a.sums.shape[0]
     each = -(-M // ROWS)  # rows a thread takes, U at a time: as many loads on their way
     U = -(-each // -(-each // (4 if VECTOR == 1 else 2)))

@@ -47,8 +47,9 @@ def back_of(top):
     return T.reinterpret((_exponent(top) - 14) << 23, "float32")
 
 
-def marks_of(top, least, some, many):
-    """A row's marks. least: its smallest size; some: the smallest that is not 0; many: more than half are large."""
+def marks_of(sizes, many):
+    """A row's marks. sizes: of all its elements (`measure`); many: more than half are large."""
+    top, least, some = sizes[0], sizes[1], sizes[2]
     mark = (
         T.if_then_else(some < top * 2.0**-28, SPREAD, 0)
         + T.if_then_else(least < top * 2.0**-20, THIN, 0)
@@ -64,13 +65,19 @@ def in_doubt(a, b):
 
 
 @T.macro
+def combine(sizes, top, least, some):
+    """sizes of what they are of and of what the others are of."""
+    sizes[0] = T.max(sizes[0], top)
+    sizes[1] = T.min(sizes[1], least)
+    sizes[2] = T.min(sizes[2], some)
+
+
+@T.macro
 def measure(sizes, v):
     """sizes = largest size, smallest, and smallest that is not 0, of what they are of and v."""
     size = T.alloc_var("float32")
     size = size_of(v)
-    sizes[0] = T.max(sizes[0], size)
-    sizes[1] = T.min(sizes[1], size)
-    sizes[2] = T.min(sizes[2], T.if_then_else(size > 0, size, T.infinity("float32")))
+    combine(sizes, size, size, T.if_then_else(size > 0, size, T.infinity("float32")))
 
 
 @T.macro

@@ -79,17 +79,27 @@ def backward_parameters(N, n, Dv, V, dtype, scratch, *, x_dx=None, dh_in_dx=None
 
 
 def product_scratch(N, n, C, V, P, DPv, programs, parts, psi_rows):
-    """Return scratch of a backward with a matrix product each for psi and dx: P planes of x, C columns of left."""
+    """Return scratch of a backward with a product each for psi and dx, without phi * gamma: P planes of x, left of C."""
     M = n * n + 2 * n
     return {
         "left": T.Tensor((N, C), "bfloat16"),
-        "left_psi": T.Tensor((N, C), "bfloat16"),  # again: TileLang would give both products one TMA descriptor
         "coef": T.Tensor((N,), "float32"),
         "sums": T.Tensor((programs, M + 3), "float32"),
         "planes_out": T.Tensor((max(P, 1), N, n, DPv * (8 // V), V), "bfloat16"),
         "planes_in": T.Tensor((max(P, 1), N, n, DPv * 8), "bfloat16"),
-        "right": T.Tensor((C, n, DPv * (8 // V), V), "bfloat16"),
-        "right_flat": T.Tensor((C, n, DPv * 8), "bfloat16"),
-        "right_units": T.Tensor((C, n, DPv, 8), "bfloat16"),  # TileLang passes on what is a dimension by itself: DPv
         "psi": T.Tensor((parts, psi_rows, n, DPv * 8), "float32"),
+    }
+
+
+def scaled_scratch(N, n, columns, DPv):
+    """Return scratch for both factors of dx in float16 terms (`fp16_split`), each of `columns` = 2 * MQ."""
+    DP = DPv * 8
+    return {
+        "left_dx": T.Tensor((N, columns), "float16"),
+        "left_back": T.Tensor((N,), "float32"),
+        "left_marks": T.Tensor((N,), "int32"),
+        "right": T.Tensor((columns, n, DP), "float16"),
+        "right_back": T.Tensor((n, DP), "float32"),
+        "right_marks": T.Tensor((n, DP), "int32"),
+        "right_units": T.Tensor((columns, n, DPv, 8), "float16"),  # TileLang passes on what is a dimension by itself: DPv
     }
