@@ -88,6 +88,7 @@ class Stages:
 
 
 @needs_tilelang
+@pytest.mark.slow
 @pytest.mark.parametrize(("n", "D", "gamma"), [(5, 24, True), (3, 17, False), (9, 40, True)])
 def test_factors_are_exact_to_22_bits_and_normal_numbers_are_not_made_again(
     n: int, D: int, gamma: bool, tmp_path: Path
@@ -115,6 +116,7 @@ def test_factors_are_exact_to_22_bits_and_normal_numbers_are_not_made_again(
 
 
 @needs_tilelang
+@pytest.mark.slow
 @pytest.mark.parametrize(("n", "D", "gamma"), [(5, 24, False), (3, 17, True)])
 def test_what_is_in_doubt_is_made_again_in_float32(n: int, D: int, gamma: bool, tmp_path: Path) -> None:
     one = Stages(300, n, D, gamma=gamma)
