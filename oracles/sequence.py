@@ -1,10 +1,10 @@
 """The sequence gate: checks that what a kernel keeps from call to call makes no later result wrong.
 
 A kernel may keep a program that was compiled for the first shape, or a buffer of an earlier size. If it finds what it keeps
-by too few of the sizes, or not by the dtype or the scalars, the first case of a process is right and the next one wrong.
-Or it keeps something computed from a tensor and finds it by the tensor's address or object, which stay the same when the
-tensor is rewritten in place. Or its backward reads what the last forward left behind, which may be of other values. One
-check of one case shows each of these, so that a fresh process reproduces it.
+by too few of the sizes, or not by the dtype, the scalars or the values, the first case of a process is right and the next
+one wrong. Or it keeps something computed from a tensor and finds it by the tensor's address or object, which stay the same
+when the tensor is rewritten in place. Or its backward reads what the last forward left behind, which may be of other
+values. One check of one case shows each of these, so that a fresh process reproduces it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from mhc.case import Case, default_case
-from mhc.inputs import materialise
+from mhc.inputs import Inputs, materialise
 from mhc.observation import Observation
 from mhc.operator import STORAGE_DTYPES
 from mhc.oracles.judge import agree
@@ -26,7 +26,9 @@ from mhc.reference import reference
 NAME = "sequence"
 OTHERS = "wrong after others"
 """The symptom of a run of another case; all other verdicts are of the case itself."""
-SIZES, DTYPE, SCALARS, REWRITTEN = "other sizes", "another dtype", "other scalars", "rewritten inputs"
+STALE = "stale inputs"
+SIZES, DTYPE, SCALARS, VALUES = "other sizes", "another dtype", "other scalars", "other values"
+REWRITTEN = "rewritten inputs"
 
 
 def of_other_sizes(trial: Trial) -> Plan | list[Verdict]:
@@ -53,6 +55,24 @@ def of_other_scalars(trial: Trial) -> Plan | list[Verdict]:
     return _between(trial, SCALARS, case)
 
 
+def of_other_values(trial: Trial) -> Plan | list[Verdict]:
+    """Plan a run with the values of other seeds in tensors of their own, and then one with the same inputs as the first."""
+    case, inputs = _of_other_seeds(trial)
+    return _between(trial, VALUES, case) if inputs is not None else [_SEEDLESS]
+
+
+def _of_other_seeds(trial: Trial) -> tuple[Case, Inputs | None]:
+    """Return a case with the values of other seeds, and its tensors; None where these have the same values."""
+    seeds = {name: replace(one, seed=(one.seed + 1) % 2**64) for name, one in trial.case.tensors.items()}
+    case = replace(trial.case, tensors=seeds)
+    inputs = materialise(case, trial.inputs.device)
+    same = all(bool(same_bits(one, trial.inputs.storages[name]).all()) for name, one in inputs.storages.items())
+    return case, None if same else inputs
+
+
+_SEEDLESS = not_applicable(NAME, "case", "its values do not depend on a seed")
+
+
 def _between(trial: Trial, how: str, case: Case) -> Plan:
     """Plan a run of another case, and then one with the same inputs as the first."""
     label, again = f"{how}, {case.id}", f"again after {how}"
@@ -61,13 +81,33 @@ def _between(trial: Trial, how: str, case: Case) -> Plan:
 
     def judge(observed: Mapping[str, Observation]) -> list[Verdict]:
         allowed = tolerances(inputs, wanted, declared=trial.declared)
-        return [
-            *(_named(one, label, case) for one in agree(NAME, OTHERS, observed[label], allowed)),
-            *agree(NAME, "changed by others", observed[again], trial.allowed, first=trial.observation),
-        ]
+        others = agree(NAME, OTHERS, observed[label], allowed)
+        wrong = how == VALUES and any(one.status is Status.FAIL for one in others)
+        stale = _stale(trial, case, observed[label]) if wrong else None
+        if stale is None:
+            others = [_named(one, label, case) for one in others]
+        else:
+            others = [_as_before(one, stale) for one in agree(NAME, STALE, observed[label], allowed)]
+        return [*others, *agree(NAME, "changed by others", observed[again], trial.allowed, first=trial.observation)]
 
     same = Run(label=again, inputs=trial.inputs, saved=trial.reference.saved)
     return Plan(runs=[Run(label=label, inputs=inputs, saved=wanted.saved), same], judge=judge)
+
+
+def _stale(trial: Trial, case: Case, observation: Observation) -> str | None:
+    """Return the tensor that a run of another case seems to have had from the first run: with it the results are right."""
+    for name, recipe in trial.case.tensors.items():
+        mixed = materialise(replace(case, tensors={**case.tensors, name: recipe}), trial.inputs.device)
+        allowed = tolerances(mixed, reference(mixed), declared=trial.declared)
+        if all(one.status is not Status.FAIL for one in agree(NAME, STALE, observation, allowed)):
+            return name
+    return None
+
+
+def _as_before(verdict: Verdict, name: str) -> Verdict:
+    if verdict.status is not Status.FAIL:
+        return verdict
+    return replace(verdict, message=f"{verdict.message}, as if {name} had its values of the call before (run: {VALUES})")
 
 
 def _named(verdict: Verdict, label: str, case: Case) -> Verdict:
@@ -141,16 +181,14 @@ def _plain(case: Case, **others: Any) -> Case:
 
 def rewritten(trial: Trial) -> Plan | list[Verdict]:
     """Plan a run whose tensors had the values of other seeds in a call before, and between its forward and its backward."""
-    case = trial.case
-    seeds = {name: replace(one, seed=(one.seed + 1) % 2**64) for name, one in case.tensors.items()}
-    inputs = materialise(replace(case, tensors=seeds), trial.inputs.device)
-    if all(bool(same_bits(one, trial.inputs.storages[name]).all()) for name, one in inputs.storages.items()):
-        return [not_applicable(NAME, "case", "its values do not depend on a seed")]
+    case, inputs = _of_other_seeds(trial)
+    if inputs is None:
+        return [_SEEDLESS]
     before = {**inputs.storages, **(reference(inputs).saved if case.table.saved else {})}
     run = Run(label=REWRITTEN, inputs=trial.inputs, saved=trial.reference.saved, before=before)
 
     def judge(observed: Mapping[str, Observation]) -> list[Verdict]:
-        return agree(NAME, "stale inputs", observed[REWRITTEN], trial.allowed, first=trial.observation)
+        return agree(NAME, STALE, observed[REWRITTEN], trial.allowed, first=trial.observation)
 
     return Plan(runs=[run], judge=judge)
 
@@ -160,5 +198,6 @@ GATES = (
     # last: what another case leaves behind changes all later runs
     Gate(name=NAME, variant=DTYPE, plan=of_another_dtype, every=64),
     Gate(name=NAME, variant=SCALARS, plan=of_other_scalars, every=64),
+    Gate(name=NAME, variant=VALUES, plan=of_other_values, every=64),
     Gate(name=NAME, plan=of_other_sizes, every=64),
 )

@@ -33,6 +33,7 @@ def test_the_gates_in_their_order_and_how_often_they_judge() -> None:
         ("sequence", "rewritten inputs", 32, None),
         ("sequence", "another dtype", 64, None),
         ("sequence", "other scalars", 64, None),
+        ("sequence", "other values", 64, None),
         ("sequence", "", 64, None),
     ]
     assert len({(one.name, one.variant) for one in GATES}) == len(GATES)

@@ -1,5 +1,6 @@
 """The sequence gate finds what a kernel keeps from call to call under too few of the sizes."""
 
+import functools
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -22,7 +23,7 @@ from tests.support.helpers import altered, gate_symptoms, gate_verdicts
 
 Function = Callable[[Tensor], Tensor]
 CASE = default_case(B=1, S=2, n=2, D=3, dtype="float32")
-REWRITTEN, DTYPE, SCALARS, SIZES = sequence.GATES
+REWRITTEN, DTYPE, SCALARS, VALUES, SIZES = sequence.GATES
 
 
 @operator(x="[T, D] float32", D=(1, 40))
@@ -318,6 +319,46 @@ def test_what_is_kept_of_a_tensor_that_is_rewritten_is_found(make: Callable[[], 
     for case in (norm_case(T=5, D=20), spread):
         assert found_by_rewriting(right(), case) == set()
         assert found_by_rewriting(make(), case) == {("sequence", subject, "stale inputs")}
+
+
+@operator(x="[T, D] float32", w="[D] float32", D=(1, 40))
+def squared(x: Tensor, w: Tensor) -> Tensor:
+    return x * w.square()
+
+
+def squared_by_the_first(kept: dict[tuple[int, ...], Tensor]) -> Implementation:
+    """The squares of the first w of a size serve all later ones of that size."""
+
+    def forward(x: Tensor, w: Tensor) -> Tensor:
+        return x * kept.setdefault(tuple(w.shape), w.square())
+
+    return Implementation(name="one", operator=squared, forward=forward)
+
+
+def test_what_is_kept_of_the_first_values_of_a_size_is_found_and_its_tensor_named() -> None:
+    implementation = squared_by_the_first({})
+    case = default_case(operator=str(implementation.operator), dtype="float32", T=5, D=20)
+    failures = [one for one in gate_verdicts(VALUES, implementation, case) if one.status is Status.FAIL]
+    assert [(one.subject, one.symptom, one.other) for one in failures] == [("y", "stale inputs", None)]
+    assert "as if w had its values of the call before" in failures[0].message
+    assert gate_symptoms(VALUES, replace(implementation, forward=squared), case) == set()
+    constant = functools.reduce(lambda one, name: with_tensor(one, name, kind="constant"), ("x", "w", "dy"), case)
+    assert {one.status for one in gate_verdicts(VALUES, squared_by_the_first({}), constant)} == {Status.NOT_APPLICABLE}
+
+
+def test_what_is_wrong_for_other_values_is_a_finding_on_them() -> None:
+    def forward(x: Tensor, w: Tensor) -> Tensor:
+        return x * w.square() * (1 if x.flatten()[0] == first else 2)
+
+    implementation = Implementation(name="one", operator=squared, forward=forward)
+    case = default_case(operator=str(implementation.operator), dtype="float32", T=5, D=20)
+    x = materialise(case).tensors["x"]
+    assert x is not None
+    first = x.flatten()[0].clone()
+    failures = [one for one in gate_verdicts(VALUES, implementation, case) if one.status is Status.FAIL]
+    assert [(one.subject, one.symptom) for one in failures] == [("y", "wrong after others")]
+    assert failures[0].other is not None
+    assert failures[0].other.tensors["x"].seed == case.tensors["x"].seed + 1
 
 
 def test_the_saved_tensors_of_a_backward_are_rewritten_too() -> None:
