@@ -63,22 +63,38 @@ class Outputs:
     def intermediates(self) -> tuple[tuple[str, ...], ...]:
         """Return the axes of each tensor that the function makes, where no argument and no other such tensor has them all.
 
-        Optional tensors are left out, and axes that are no symbol and no product of symbols, such as one of D + 1. The first
-        call takes a second, to import what PyTorch needs to watch operations.
+        Optional tensors are left out, and axes that are no symbol and no product of symbols, such as one of D + 1: an axis
+        is a symbol where it has its size in two calls of other sizes. The first call takes a second, to import what PyTorch
+        needs to watch operations.
         """
-        sizes = self._sizes(0, {})
-        with _Shapes() as seen:
-            self._results(sizes, frozenset(spec.name for spec in self.table.inputs if spec.optional))
-        of_size: dict[int, tuple[str, ...]] = {size: (name,) for name, size in sizes.items()}
-        for pair in combinations(sizes, 2):
-            of_size.setdefault(sizes[pair[0]] * sizes[pair[1]], pair)
+        first = self._sizes(0, {})
         known = [Counter(spec.symbols) for spec in self.table.inputs if not spec.optional]
-        made = [Counter(name for size in shape for name in of_size.get(size, ())) for shape in dict.fromkeys(seen.shapes)]
+        made = self._made(first, self._sizes(1, first))
         found: list[Counter[str]] = []
         for one in sorted(made, key=Counter.total, reverse=True):
             if not any(one <= other for other in (*known, *found)):
                 found.append(one)
         return tuple(tuple(sorted(one.elements())) for one in found)
+
+    def _made(self, *calls: Mapping[str, int]) -> list[Counter[str]]:
+        """Return the axes of all tensors that the function makes, as far as calls with two sets of sizes agree on them.
+
+        Where they make different numbers of tensors, those are left out that the other call has not.
+        """
+        named = []
+        for sizes in calls:
+            with _Shapes() as seen:
+                self._results(sizes, frozenset(spec.name for spec in self.table.inputs if spec.optional))
+            of_size: dict[int, tuple[str, ...]] = {size: (name,) for name, size in sizes.items()}
+            for pair in combinations(sizes, 2):
+                of_size.setdefault(sizes[pair[0]] * sizes[pair[1]], pair)
+            named.append([[of_size.get(size, ()) for size in shape] for shape in seen.shapes])
+        a, b = named
+        if [*map(len, a)] == [*map(len, b)]:
+            agreed = [[one for one, other in zip(*shapes, strict=True) if one == other] for shapes in zip(a, b, strict=True)]
+        else:
+            agreed = [shape for shape in a if shape in b]
+        return [Counter(name for names in shape for name in names) for shape in agreed]
 
     def _sizes(self, shift: int, before: Mapping[str, int], *, other: bool = False) -> Mapping[str, int]:
         """Return sizes of all symbols: each axis has a prime of its own, or else a size of its own, where one is left.

@@ -5,11 +5,13 @@ from typing import Any
 
 import hypothesis
 import pytest
+import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
 from mhc import operator
 from mhc.operator import OPERATORS
+from mhc.outputs import Outputs
 from mhc.strategies import cases as cases_
 from mhc.strategies import reach, rounds, shapes, values
 from mhc.strategies.reach import log_uniform, model_sizes, rounded_sizes, stretched_sizes
@@ -291,6 +293,17 @@ def test_sizes_are_rounded_up_to_multiples_or_down_where_a_tensor_would_be_too_l
 @operator(q="[B, S, D] storage", k="[B, S, D, E] storage optional", S=(1, 4096), D=(1, 512), E=(8, 8), tokens="B")
 def declared_scores(q: Tensor, k: Tensor | None) -> Tensor:
     return q @ q.mT @ (q if k is None else k.sum(-1))
+
+
+@operator(x="[N, C, L] storage", N=(1, 64), C=(1, 64), L=(1, 4096))
+def declared_padded(x: Tensor) -> Tensor:
+    return torch.nn.functional.pad(x, (0, 0, 2, 2))[:, 2:-2]
+
+
+def test_an_axis_that_is_padded_is_not_taken_for_another_of_that_size() -> None:
+    sizes = [one for at in (0, 1) for one in [Outputs(declared_padded)._sizes(at, {})]]
+    assert any(one["C"] + 4 == one["L"] for one in sizes), "a call in which it has the size of another axis"
+    assert declared_padded.intermediates() == ()
 
 
 def test_what_a_function_makes_on_its_way_counts_and_absent_tensors_do_not() -> None:
