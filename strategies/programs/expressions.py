@@ -121,6 +121,13 @@ class Expressions(Indices):
         divided = Binary(self.pick("//", "%", "truncdiv"), self.value(dtype, self.pick(0, 1)).node, divisor)
         return Binary(self.pick(*grammar.COMPARISONS), divided, Const(self.integer(0, 9), dtype))
 
+    def _narrower(self, dtype: str) -> list[str]:
+        """Return the names of integers that a dtype of integers holds with bits to spare."""
+        if dtype not in grammar.INTEGERS:
+            return []
+        scalars = self._scope.scalars.items()
+        return [name for name, (of, _, _) in scalars if of in grammar.INTEGERS and bits_of(of) < bits_of(dtype)]
+
     def _leaf(self, dtype: str, *, constant: bool = True) -> Drawn:
         """Draw an expression without operands, which is a constant only where it may be, or where nothing can be read."""
         options: list[tuple[str, str]] = [
@@ -128,6 +135,7 @@ class Expressions(Indices):
         ]
         scalars = [name for name, (of, _, _) in self._scope.scalars.items() if of == dtype]
         options += [("scalar", name) for name in scalars for _ in range(1 if name.startswith("v") else 3)]
+        options += [("widened", name) for name in self._narrower(dtype)]
         if dtype == "int32":
             options += [("var", name) for name in self._scope.variables]
         if dtype in grammar.INTEGERS:
@@ -143,6 +151,8 @@ class Expressions(Indices):
         if constant or not options:
             options.append(("const", ""))
         kind, name = self.pick(*options)
+        if kind == "widened":
+            return self._converted(Drawn(Var(name), *self._scope.scalars[name][1:]), dtype)
         if kind == "var cast":
             return Drawn(Cast(dtype, Var(name)), *self._scope.variables[name])
         if kind == "cast":

@@ -93,10 +93,13 @@ class Operands(Woven):
 
     def _any_leaf(self, dtype: str) -> Drawn:
         """Draw an operand without operands, of any kind that there is."""
-        scope, (names, elements) = self._scope, self._readable(dtype)
+        scope, (names, elements), narrower = self._scope, self._readable(dtype), self._narrower(dtype)
         match self.pick(*_LEAVES):
             case "element" if elements:
                 return self._element(self.pick(*elements))
+            case "name" if narrower and (not names or self.pick(False, False, True)):
+                name = self.pick(*narrower)
+                return self._converted(Drawn(Var(name), *scope.scalars[name][1:]), dtype)
             case "name" if names:
                 name = self.pick(*names)
                 return Drawn(Var(name), *scope.scalars[name][1:], scope.fractions.get(name, 0))

@@ -120,12 +120,14 @@ class _Builder(Reworked):
 
     def _passed(self) -> None:
         """Draw scalar parameters, mostly none: a number that indices and loops may use, or any value."""
-        for name in ("n0", "n1")[: self._pick(*[0] * 8, 1, 2)]:
+        for name in ("n0", "n1")[: self._pick(*[0] * 6, 1, 1, 2)]:
             dtype = self._pick(*["int32"] * 12, *(one for one in self._features.dtypes if one != "float16"))
             low, high = self._interval(dtype)
             if dtype == "int32" and self._pick(True, True, False):
                 low, high = self._pick((1, 17), (0, 9), (0, 3), (1, 4))
                 self._scope.variables[name] = (low, high)
+            elif low < 0 and dtype in grammar.SIGNED and self._pick(False, True):
+                high = -1
             self._buffers.append(Buffer(name, (1,), dtype, scope="value", least=low, most=high))
             self._scope.scalars[name] = (dtype, low, high)
 
@@ -268,7 +270,7 @@ class _Builder(Reworked):
         if "Parallel" in kinds:  # a local buffer belongs to one thread
             self._scope.buffers = {name: one for name, one in readable.items() if one[0].scope != "local"}
         bound: tuple[Statement, ...] = self._bind(buffer.dtype)
-        if not bound and self._has_scalars and all(kind in PLAINLY for kind in kinds) and self._pick(*[False] * 14, True):
+        if not bound and self._has_scalars and all(kind in PLAINLY for kind in kinds) and self._pick(*[False] * 9, True):
             bound = self._counting()
         assumed = self._assumed(5 if bound else 29)
         plainly = all(kind in PLAINLY for kind in kinds)

@@ -121,8 +121,13 @@ class Reworked(Carried):
             statement = self._kept(buffer, place, focus, name)
         body = self._leaving((statement,), partial(self._compared, buffer, place), last=True)
         del self._scope.variables[name]
-        ends = self._pick(None, lambda _: self._compared(buffer, self._pick(focus, place)))
-        return self._counter(most, body, ends, name)[1]
+
+        def goes_on(_: str) -> Expr:
+            if place != focus and buffer.dtype != "bool" and self._pick(False, True):
+                return self._sought(buffer, place, most)
+            return self._compared(buffer, self._pick(focus, place))
+
+        return self._counter(most, body, self._pick(None, goes_on), name)[1]
 
     def _rework(self, buffer: Buffer, focus: tuple[Expr, ...], how: str) -> Statement:
         """Draw one such statement.

@@ -231,9 +231,11 @@ class Statements:
         """Draw a `while` loop that counts, or halves a range, until a condition holds; its result may be read then."""
         most = self._pick(4, 3, 7, 8, 16)
         if self._pick(True, False):
-            name, statements = self._counter(most, (), self._ends)
+            name = self._scalar("int32", "var")
+            begun, counted = self._counted_too(name, most) if self._pick(False, True) else ((), ())
+            statements = self._counter(most, counted, self._ends, name)[1]
             self._readable(name, 0, most)
-            return statements
+            return (*begun, *statements)
         low, high = self._scalar("int32", "var"), self._scalar("int32", "var")
         middle = self._scalar("int32", "let")
         self._scope.variables[middle] = (0, most - 1)
@@ -247,6 +249,12 @@ class Statements:
         self._readable(low, 0, most)
         return (*first, loop)
 
+    def _counted_too(self, index: str, most: int) -> tuple[tuple[Statement, ...], tuple[Statement, ...]]:
+        """Return what stands in front of a `while` loop, and in it, for a sum of what its index is, or of its iterations."""
+        name, one = self._scalar("int32", "var"), self._pick(Var(index), grammar.Const(1))
+        self._readable(name, 0, most * most)
+        return (Assign(name, grammar.Const(0)),), (Assign(name, grammar.Binary("+", Var(name), one)),)
+
     def _readable(self, name: str, low: int, high: int) -> None:
         """Have expressions read a scalar of int32."""
         self._scope.scalars[name] = ("int32", low, high)
@@ -259,10 +267,17 @@ class Statements:
             return self._expressions.condition(1)
         one = self._pick(*buffers)
         at = [self._expressions.index(size, 1) for size in one.shape]
-        if self._scope.variables[name][1] < one.shape[0]:
+        if (most := self._scope.variables[name][1]) < one.shape[0]:
             at[0] = Var(name)
+            if self._pick(True, True, False):
+                return self._sought(one, tuple(at), most)
         bound = self._expressions.value(one.dtype, 0).node
         return grammar.Binary(self._pick("<", "<=", "!=", ">"), grammar.Load(one.name, tuple(at)), bound)
+
+    def _sought(self, buffer: Buffer, at: tuple[Expr, ...], most: int) -> Expr:
+        """Draw the condition of a search that an element on the way ends, where the first index is at most a number."""
+        there = grammar.Const(self._expressions.integer(1, max(most - 1, 1))), *at[1:]
+        return grammar.Binary("!=", grammar.Load(buffer.name, at), grammar.Load(buffer.name, there))
 
     def _counter(
         self, most: int, body: tuple[Statement, ...], ends: Callable[[str], Expr] | None = None, name: str = ""

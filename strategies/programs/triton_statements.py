@@ -39,9 +39,10 @@ class Statements(Products):
         blocks = self._blocks
         starts = [blocks.chosen(lambda one: True) for _ in range(blocks.pick(1, 2, 1, 2, 3))]
         found = list(dict.fromkeys(one for one in starts if one is not None))
-        if found and blocks.pick(*[False] * 4, True):  # two that begin alike, or that may be swapped
+        if found and blocks.pick(False, False, True):  # two that may be swapped, or that begin alike
             one = blocks.value(found[0])
-            found.append(blocks.chosen(lambda other: _same(other, one)) or found[0])
+            other = blocks.chosen(lambda other: _same(other, one) and not np.array_equal(other.data, one.data))
+            found.append(other or blocks.chosen(lambda other: _same(other, one)) or found[0])
         return found
 
     def _loop(self, depth: int) -> None:
@@ -86,6 +87,15 @@ class Statements(Products):
         loop = For(var, end + shift, body, begin + shift, step, carried, kind, stages, bound, wide, first, by, unroll, flags)
         if blocks.add(loop):
             blocks.pool += names
+            self._apart(names)
+
+    def _apart(self, names: Sequence[str]) -> None:
+        """Draw, now and then, the difference of two values that a loop carried: which one is which."""
+        blocks = self._blocks
+        first, *others = ((name, blocks.value(name)) for name in names)
+        alike = [name for name, one in others if _same(one, first[1]) and one.dtype != "bool"]
+        if alike and blocks.pick(False, True):
+            blocks.op("sub", first[0], blocks.pick(*alike))
 
     def _range(self) -> tuple[int, int, int]:
         """Return where a loop begins and ends, and its step; the step may not divide what lies in between."""

@@ -180,7 +180,7 @@ def bounded(one: object) -> bool:
 
 
 def test_what_rewritings_look_for_is_drawn() -> None:
-    found = [node for program in others(400) for node in walk(program)]
+    found = [node for program in others(480) for node in walk(program)]
     more = (factored, 4), (less_the_rest, 5), (bounded, 20)
     assert [shape.__name__ for shape, least in more if sum(map(shape, found)) < least] == []
     wanted = (ladder, 10), (narrowed, 20), (in_rows, 30), (sum_compared, 10), (rounded, 10), (past_32_bits, 3)

@@ -118,7 +118,7 @@ def test_a_load_that_is_moved_out_of_a_loop_with_its_store_is_seen(
     programs: list[TritonProgram], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     having = [one for one in programs if "loop" in changes_in_place(one)]
-    rights = [right(one) for one in having]
+    rights = [[(one, right(one)) for one in on_two_inputs(program)] for program in having]
     load, first = Machine._load, dict[tuple[int, str, bytes], Value]()
 
     def moved(self: Machine, node: Load, env: Any, block: int) -> Value:
@@ -127,9 +127,9 @@ def test_a_load_that_is_moved_out_of_a_loop_with_its_store_is_seen(
 
     monkeypatch.setattr(Machine, "_load", moved)
     wrong = 0
-    for one, given in zip(having, rights, strict=True):
+    for both in rights:
         first.clear()
-        wrong += _gives_else(one, given)
+        wrong += any(_gives_else(one, given) for one, given in both)
     assert wrong > len(having) / 5
 
 
@@ -251,6 +251,16 @@ def differs(program: TritonProgram, other: TritonProgram) -> bool:
 
 
 @functools.cache
+def on_two_inputs(program: TritonProgram) -> list[TritonProgram]:
+    """Return a program, and the same on other inputs, as campaigns do; not where it has no meaning on those."""
+    other = replace(program, seed=program.seed + 1)
+    try:
+        evaluate(other)
+    except Invalid:
+        return [program]
+    return [program, other]
+
+
 def right(program: TritonProgram) -> Mapping[str, Any]:
     """Return what a program gives; called before anything is patched."""
     return evaluate(program)

@@ -1,6 +1,7 @@
 """Operations on elements: what they compute, and their text."""
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from types import MappingProxyType
 from typing import Any
 
@@ -15,13 +16,15 @@ from mhc.programs.triton.values import Array, Value, bits, converted, require, s
 
 def _pair(a: Value, b: Value) -> str:
     """Return the dtype of two operands that broadcast."""
-    try:
-        np.broadcast_shapes(a.shape, b.shape)
-    except ValueError:
-        require(False, f"shapes {a.shape} and {b.shape}")
+    if a.shape != b.shape:
+        try:
+            np.broadcast_shapes(a.shape, b.shape)
+        except ValueError:
+            require(False, f"shapes {a.shape} and {b.shape}")
     return same(a, b)
 
 
+@cache
 def promoted(a: str, b: str) -> str:
     """Return the dtype in which operands of two dtypes are computed: the float, else the wider; of one size the unsigned.
 
@@ -33,10 +36,10 @@ def promoted(a: str, b: str) -> str:
 
 def _promote(a: Value, b: Value) -> tuple[Value, Value]:
     """Return two operands that broadcast in one dtype."""
-    dtype = promoted(a.dtype, b.dtype)
-    mixed = dtype == "bfloat16" and a.dtype != b.dtype
-    require(not mixed, "an integer and bfloat16: the documentation and the releases differ")
-    a, b = converted(a, dtype), converted(b, dtype)
+    if a.dtype != b.dtype:
+        dtype = promoted(a.dtype, b.dtype)
+        require(dtype != "bfloat16", "an integer and bfloat16: the documentation and the releases differ")
+        a, b = converted(a, dtype), converted(b, dtype)
     _pair(a, b)
     return a, b
 
