@@ -143,7 +143,11 @@ def _operator(
     parameters = inspect.signature(function).parameters.values()
     tensors = [one.name for one in parameters if one.kind is not one.KEYWORD_ONLY]
     scalars = [one.name for one in parameters if one.kind is one.KEYWORD_ONLY]
+    own = [one.name for one in inspect.signature(operator).parameters.values() if one.kind is one.KEYWORD_ONLY]
     for one in (*tensors, *scalars):
+        if one in own:
+            reserved = f"{one} is a keyword of @operator itself; name the argument otherwise ({', '.join(own)} are such)"
+            raise DeclarationError(f"{function.__name__}: {reserved}")
         if one not in declared:
             raise DeclarationError(f"{name}: {one} is an argument of the function, and is not declared")
     inputs = tuple(_finite(spec_of(name, one, declared[one]), finite, one) for one in tensors)
@@ -153,6 +157,9 @@ def _operator(
     formulas = {one: value for one, value in others.items() if isinstance(value, str)}
     symbols = all_symbols(name, inputs, formulas)
     starred = starred_symbols(name, [declared[one] for one in tensors], [*formulas.values()])
+    for one in scalars:
+        if one in symbols:
+            raise DeclarationError(f"{name}: {one} is a scalar, and sizes are computed of axes alone")
     for one in others:
         if one not in symbols and one not in starred.values():
             raise DeclarationError(f"{name}: {one} is neither an argument of the function nor an axis of its tensors")

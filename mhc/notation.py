@@ -34,7 +34,9 @@ def spec_of(operator: str, name: str, notation: object) -> TensorSpec:
     role = ROLES.get(matched["dtype"] or "storage") if matched else None
     if matched is None or role is None:
         wanted = f'"[axes] dtype" with a dtype out of {", ".join(ROLES)}'
-        raise DeclarationError(f"{operator}: {name} must be declared as {wanted}, was {notation!r}")
+        order = '"in 0..N", "or -1", "sorted", "constant", "optional"'
+        was = f"was {notation!r}; further words come in this order: {order}"
+        raise DeclarationError(f"{operator}: {name} must be declared as {wanted}, {was}")
     if matched["end"] and re.search(r" (constant|optional)\b", matched["end"]):
         wanted = '"constant" and "optional" are last, in this order, as in "[T] int64 in 0..V constant optional"'
         raise DeclarationError(f"{operator}: {name} is declared as {matched.string!r}; {wanted}")

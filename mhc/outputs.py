@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -148,7 +149,9 @@ class Outputs:
         return fitting[0]
 
     def _check_variants(self, sizes: Mapping[str, int], outputs: Sequence[TensorSpec]) -> None:
-        """Require outputs of the same shapes and dtypes with fewer leading axes, and without the optional tensors."""
+        """Require outputs of the same shapes and dtypes with fewer leading axes, without the optional tensors, and with each
+        value of a scalar.
+        """
         leading = [axis.name for axis in self.table.axes if axis.leading]
         optional = frozenset(spec.name for spec in self.table.inputs if spec.optional)
         fewer = [{name: size for name, size in sizes.items() if name not in leading[rank:]} for rank in range(len(leading))]
@@ -161,8 +164,29 @@ class Outputs:
                     raise DeclarationError(
                         f"{self.table.name}: {spec.name} is {was} {where}, not [{', '.join(spec.symbols)}]"
                     )
+        for scalar, choices in self.table.scalar_choices.items():
+            for other in choices[1:]:
+                self._check_scalar(sizes, outputs, scalar, other)
 
-    def _results(self, sizes: Mapping[str, int], absent: frozenset[str] = frozenset()) -> tuple[Any, ...]:
+    def _check_scalar(self, sizes: Mapping[str, int], outputs: Sequence[TensorSpec], scalar: str, value: Any) -> None:
+        try:
+            results = self._results(sizes, scalars={scalar: value})
+        except DeclarationError:  # these sizes may be no case for that value
+            return
+        for one, spec in zip(results, outputs, strict=True):
+            if tuple(one.shape) != spec.shape(sizes):
+                was = f"{spec.shape(sizes)} with {scalar} = {self.table.scalars[scalar]}, {tuple(one.shape)} with {value}"
+                raise DeclarationError(
+                    f"{self.table.name}: {spec.name} is {was}, for {_listed(sizes)}: no size may depend on a scalar; give "
+                    f"{scalar} one value, or make an operator for each"
+                )
+
+    def _results(
+        self,
+        sizes: Mapping[str, int],
+        absent: frozenset[str] = frozenset(),
+        scalars: Mapping[str, Any] = MappingProxyType({}),
+    ) -> tuple[Any, ...]:
         """Return what the function returns for these sizes.
 
         It runs on one thread: a process that is forked from one whose OpenMP threads have run may hang.
@@ -172,7 +196,7 @@ class Outputs:
         torch.set_num_threads(1)
         given = [None if spec.name in absent else _argument(spec, sizes) for spec in inputs]
         try:
-            return tuple(self.table.forward(*given, **self.table.scalars))
+            return tuple(self.table.forward(*given, **{**self.table.scalars, **scalars}))
         except Exception as error:
             shapes = [f"{spec.name} {tuple(one.shape)}" for spec, one in zip(inputs, given, strict=True) if one is not None]
             what = f"the function fails on {', '.join(shapes)}{''.join(f', without {one}' for one in sorted(absent))}"

@@ -68,10 +68,10 @@ def programs(order: Order, trial: Trial) -> Plan | list[Verdict]:
 def races(allowed: Tolerances, first: Observation, again: Observation, moved: Observation, order: Order) -> list[Verdict]:
     """Return a failure for each result that two runs agree on, and a third with its programs in another order does not."""
     base, repeated, other = (Side(observation=one, allowed=allowed) for one in (first, again, moved))
-    why = f"with programs together, and {order.value}; a GPU promises no order"
+    names = f"with programs {Order.TOGETHER.value}", f"with programs {order.value}"
     return [
-        failed(NAME, two.subject, RACE, f"{two.message} {why}", ratio=two.ratio, locate=two.locate)
-        for one, two in zip(pair.judge(base, repeated), pair.judge(base, other), strict=True)
+        failed(NAME, two.subject, RACE, f"{two.message}; a GPU promises no order", ratio=two.ratio, locate=two.locate)
+        for one, two in zip(pair.judge(base, repeated), pair.judge(base, other, names), strict=True)
         if one.status is Status.PASS and two.status is Status.FAIL
     ]
 

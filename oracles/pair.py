@@ -33,12 +33,16 @@ class Side:
     allowed: Tolerances
 
 
-def judge(one: Side, other: Side) -> list[Verdict]:
-    """Return a verdict for each output and gradient. Both must have run the same case, else `ValueError`."""
+def judge(one: Side, other: Side, names: tuple[str, str] | None = None) -> list[Verdict]:
+    """Return a verdict for each output and gradient. Both must have run the same case, else `ValueError`.
+
+    Args:
+        names: of the two in messages; by default those of the implementations.
+    """
     sides = (one, other)
     if one.observation.case != other.observation.case:
         raise ValueError(f"two cases: {one.observation.case.id} and {other.observation.case.id}")
-    names = labels(one.observation, other.observation)
+    names = names or labels(one.observation, other.observation)
     for name, side in zip(names, sides, strict=True):
         if side.observation.refused is not None:
             return [not_applicable(NAME, "case", f"{name} refused: {side.observation.refused}")]

@@ -381,6 +381,11 @@ def test_it_says_how_to_leave_out_nan_and_infinities_where_findings_have_them(tm
     assert advice({"literals": (((0, 0), math.nan),)}) == f"1 of 1 finding has {out}"
     assert advice({"literals": (((0, 0), 1e39),)}, {"scale": 1e39}, {}) == f"2 of 3 findings have {out}"
     assert advice({"kind": "masked"}, {}) == f"1 of 2 findings has {out}"
+    upstream = with_tensor(
+        default_case(operator=str(WINDOW.operator), T=4, K=2, dtype="float32"), "dy", literals=(((0, 0), math.nan),)
+    )
+    assert has_special(upstream, "dx")
+    assert not has_special(upstream, "y"), "an output does not depend on upstream gradients"
     mine = default_case(dtype="float16")
     assert not has_special(with_tensor(mine, "x", literals=(((0, 0, 0, 0), math.nan),))), "its contract says what they do"
 

@@ -244,7 +244,7 @@ class Run:
     @property
     def advice(self) -> str:
         """Return what to declare if kernels never get the inputs of some findings; empty where none is so."""
-        special = sum(has_special(one.finding.case) for one in self.findings)
+        special = sum(has_special(one.finding.case, one.finding.fingerprint.subject) for one in self.findings)
         if not special:
             return ""
         some = f"{special} of {plural(len(self.findings), 'finding')} {'has' if special == 1 else 'have'}"

@@ -104,8 +104,12 @@ def details(case: DrawnCase) -> str:
     return cut("; ".join([*parts, *([", ".join(scalars)] if scalars else [])]), _DETAILS)
 
 
-def has_special(case: DrawnCase) -> bool:
-    """Return whether inputs that a declaration could call finite have NaN or infinities."""
+def has_special(case: DrawnCase, subject: str = "") -> bool:
+    """Return whether inputs that a declaration could call finite have NaN or infinities.
+
+    Args:
+        subject: what is wrong; an output does not depend on upstream gradients.
+    """
     if not isinstance(case, Case) or not case.table.is_declared or case.table.is_packaged:
         return False
     storage = STORAGE_DTYPES[case.dtype]
@@ -115,7 +119,9 @@ def has_special(case: DrawnCase) -> bool:
         numbers = torch.tensor([recipe.scale, *(value for _, value in recipe.literals)], dtype=torch.float64)
         return recipe.kind == "masked" or not bool(numbers.to(dtype).isfinite().all())
 
-    return any(special(spec) for spec in case.table.drawn if spec.floating and not spec.finite and case.has(spec.name))
+    of_output = subject in {spec.name for spec in case.table.outputs}
+    drawn = case.table.inputs if of_output else case.table.drawn
+    return any(special(spec) for spec in drawn if spec.floating and not spec.finite and case.has(spec.name))
 
 
 def _tensor(case: Case, spec: TensorSpec, dtype: torch.dtype) -> list[str]:
