@@ -170,7 +170,7 @@ def plain(x: Tensor, *, eps: float) -> Tensor:
         ({"eps": 1.0}, "plain: x is an argument of the function, and is not declared"),
         ({"x": "T", "eps": 1.0}, r'plain: x must be declared as "\[axes\] dtype"'),
         ({"x": "[T] int3", "eps": 1.0}, "with a dtype out of storage, float32, int8, uint8, int16, int32, int64, bool, was"),
-        ({"x": "[T] constant bool", "eps": 1.0}, "further words come in this order: .in 0..N., .or -1., .sorted., .constant."),
+        ({"x": "[T] constant bool", "eps": 1.0}, "further words come in this order: .in 0..N., .or -1., .sorted"),
         ({"x": "[T]", "eps": 1.0, "T": "2*eps"}, "plain: eps is a scalar, and sizes are computed of axes alone"),
         ({"x": "[T]", "eps": 1.0, "D": (1, 2)}, "plain: D is neither an argument of the function nor an axis"),
         ({"x": "[T]", "eps": 1.0, "T": (2, 1)}, "plain: T must be a pair of integers, least and most"),
@@ -187,7 +187,7 @@ def test_an_argument_may_not_have_the_name_of_a_keyword_of_the_decorator() -> No
     def picked(x: Tensor, tokens: Tensor, name: Tensor) -> Tensor:
         return x + tokens + name
 
-    with pytest.raises(DeclarationError, match="picked: tokens is a keyword of @operator itself; name the argument otherwise"):
+    with pytest.raises(DeclarationError, match="picked: tokens is a keyword of @operator itself; name the argument"):
         operator(x="[T]", tokens="T", name="[T] float32")(picked)
 
 
@@ -195,7 +195,7 @@ def test_no_size_of_an_output_may_depend_on_a_scalar() -> None:
     def top(x: Tensor, *, k: int) -> Tensor:
         return x.topk(k, -1).values
 
-    with pytest.raises(DeclarationError, match=r"top: y is \(5, 2\) with k = 2, \(5, 4\) with 4, for .*: no size may depend on"):
+    with pytest.raises(DeclarationError, match=r"top: y is \(5, 2\) with k = 2, \(5, 4\) with 4, for .*: no size may"):
         operator(x="[T, D]", k=(2, 4))(top)
     assert operator(x="[T, D]", k=(2,))(top).outputs[0].symbols == ("T", "2")
     assert operator(x="[T, D]", k=(2, 2000))(top).outputs[0].symbols == ("T", "2"), "these sizes are no case for 2000"
