@@ -71,7 +71,7 @@ def races(allowed: Tolerances, first: Observation, again: Observation, moved: Ob
     names = f"with programs {Order.TOGETHER.value}", f"with programs {order.value}"
     return [
         failed(NAME, two.subject, RACE, f"{two.message}; a GPU promises no order", ratio=two.ratio, locate=two.locate)
-        for one, two in zip(pair.judge(base, repeated), pair.judge(base, other, names), strict=True)
+        for one, two in zip(pair.judge(base, repeated), pair.judge(base, other, names=names), strict=True)
         if one.status is Status.PASS and two.status is Status.FAIL
     ]
 

@@ -33,7 +33,7 @@ class Side:
     allowed: Tolerances
 
 
-def judge(one: Side, other: Side, names: tuple[str, str] | None = None) -> list[Verdict]:
+def judge(one: Side, other: Side, *, names: tuple[str, str] | None = None) -> list[Verdict]:
     """Return a verdict for each output and gradient. Both must have run the same case, else `ValueError`.
 
     Args:
