@@ -151,7 +151,8 @@ def _evaluate(inputs: Inputs) -> Reference:
         except Exception as error:
             if table.function is None:
                 raise
-            raise ReferenceRaised(how_raised(f"the reference {case.operator}", error, case.scalars)) from error
+            raised = how_raised(f"the reference {case.operator}", error, case.scalars)
+            raise ReferenceRaised(f"{raised}: mend it, or declare sizes, values and scalars that it takes") from error
     outputs = dict(zip((spec.name for spec in table.outputs), results, strict=True))
     specs = table.argument_specs
     storage = STORAGE_DTYPES[case.dtype]

@@ -181,10 +181,11 @@ def _plain(case: Case, **others: Any) -> Case:
 
 def rewritten(trial: Trial) -> Plan | list[Verdict]:
     """Plan a run whose tensors had the values of other seeds in a call before, and between its forward and its backward."""
-    case, inputs = _of_other_seeds(trial)
+    _, inputs = _of_other_seeds(trial)
     if inputs is None:
         return [_SEEDLESS]
-    before = {**inputs.storages, **(reference(inputs).saved if case.table.saved else {})}
+    # also where nothing is saved: it is to blame where it does not take these values
+    before = {**inputs.storages, **reference(inputs).saved}
     run = Run(label=REWRITTEN, inputs=trial.inputs, saved=trial.reference.saved, before=before)
 
     def judge(observed: Mapping[str, Observation]) -> list[Verdict]:

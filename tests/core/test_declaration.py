@@ -366,6 +366,9 @@ def test_what_a_reference_raises_is_told_with_its_line_and_the_scalars() -> None
     Implementation(name="mine", operator=few_only, function=few_only)
     case = default_case(operator="few_only")
     reference(materialise(case))
-    told = r"the reference few_only raises ValueError: k must be at most 6 \(test_declaration.py, line \d+\), where k = 7"
+    told = (
+        r"the reference few_only raises ValueError: k must be at most 6 \(test_declaration.py, line \d+\), where k = 7: "
+        "mend it, or declare sizes, values and scalars that it takes"
+    )
     with pytest.raises(ReferenceRaised, match=told):
         reference(materialise(replace(case, scalars={"k": 7})))

@@ -3,6 +3,7 @@
 import functools
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -17,8 +18,10 @@ from mhc.operators.mhc_pre.torch.implementations import MANUAL
 from mhc.oracles import sequence
 from mhc.oracles.gates import RARE
 from mhc.oracles.sequence import another_dtype, other_scalars, other_sizes
+from mhc.oracles.trial import Gate
 from mhc.oracles.verdict import Status
 from mhc.recipe import Layout
+from mhc.reference import ReferenceRaised
 from tests.support.helpers import altered, gate_symptoms, gate_verdicts
 
 Function = Callable[[Tensor], Tensor]
@@ -344,6 +347,23 @@ def test_what_is_kept_of_the_first_values_of_a_size_is_found_and_its_tensor_name
     assert gate_symptoms(VALUES, replace(implementation, forward=squared), case) == set()
     constant = functools.reduce(lambda one, name: with_tensor(one, name, kind="constant"), ("x", "w", "dy"), case)
     assert {one.status for one in gate_verdicts(VALUES, squared_by_the_first({}), constant)} == {Status.NOT_APPLICABLE}
+
+
+@pytest.mark.parametrize("gate", [REWRITTEN, VALUES])
+def test_values_that_the_reference_does_not_take_are_no_findings_on_a_kernel(gate: Gate) -> None:
+    @operator(x="[T] storage", at="[T] int64 in 0..9", T=(4, 8))
+    def picked(x: Tensor, at: Tensor) -> Tensor:
+        return x[at]
+
+    implementation = Implementation(name="one", operator=picked, forward=lambda x, at: x[at])
+    plain = default_case(operator=str(implementation.operator), T=4)
+    cases = (with_tensor(plain, "at", seed=seed) for seed in range(10000))
+    tensors = (materialise(one).tensors["at"] for one in cases)
+    inside = (at is not None and int(at.max()) < 4 for at in tensors)
+    seed = next(at for at, (one, other) in enumerate(pairwise(inside)) if one and not other)
+    case = with_tensor(plain, "at", seed=seed)
+    with pytest.raises(ReferenceRaised, match="IndexError"):
+        gate_verdicts(gate, implementation, case)
 
 
 def test_what_is_wrong_for_other_values_is_a_finding_on_them() -> None:
