@@ -184,7 +184,7 @@ def rewritten(trial: Trial) -> Plan | list[Verdict]:
     _, inputs = _of_other_seeds(trial)
     if inputs is None:
         return [_SEEDLESS]
-    # also where nothing is saved: it is to blame where it does not take these values
+    # the reference runs also where nothing is saved: it is to blame, and not the kernel, if it does not take these values
     before = {**inputs.storages, **reference(inputs).saved}
     run = Run(label=REWRITTEN, inputs=trial.inputs, saved=trial.reference.saved, before=before)
 
