@@ -301,7 +301,7 @@ def declared_padded(x: Tensor) -> Tensor:
 
 
 def test_an_axis_that_is_padded_is_not_taken_for_another_of_that_size() -> None:
-    sizes = [one for at in (0, 1) for one in [Outputs(declared_padded)._sizes(at, {})]]
+    sizes = [Outputs(declared_padded)._sizes(at, {}) for at in (0, 1)]
     assert any(one["C"] + 4 == one["L"] for one in sizes), "a call in which it has the size of another axis"
     assert declared_padded.intermediates() == ()
 

@@ -117,8 +117,10 @@ def changes_in_place(program: TritonProgram) -> set[str]:
 def test_a_load_that_is_moved_out_of_a_loop_with_its_store_is_seen(
     programs: list[TritonProgram], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    having = [one for one in programs if "loop" in changes_in_place(one)]
-    rights = [[(one, right(one)) for one in on_two_inputs(program)] for program in having]
+    with no_constants_of_modules():  # as many again: of those of the fixture too few have such a loop for a share
+        more = [program for seed in range(2335, 2370) for program in drawn(seed, 12)]
+    having = [one for one in (*programs, *more) if "loop" in changes_in_place(one)]
+    rights = [right(one) for one in having]
     load, first = Machine._load, dict[tuple[int, str, bytes], Value]()
 
     def moved(self: Machine, node: Load, env: Any, block: int) -> Value:
@@ -127,9 +129,9 @@ def test_a_load_that_is_moved_out_of_a_loop_with_its_store_is_seen(
 
     monkeypatch.setattr(Machine, "_load", moved)
     wrong = 0
-    for both in rights:
+    for one, given in zip(having, rights, strict=True):
         first.clear()
-        wrong += any(_gives_else(one, given) for one, given in both)
+        wrong += _gives_else(one, given)
     assert wrong > len(having) / 5
 
 
@@ -251,16 +253,6 @@ def differs(program: TritonProgram, other: TritonProgram) -> bool:
 
 
 @functools.cache
-def on_two_inputs(program: TritonProgram) -> list[TritonProgram]:
-    """Return a program, and the same on other inputs, as campaigns do; not where it has no meaning on those."""
-    other = replace(program, seed=program.seed + 1)
-    try:
-        evaluate(other)
-    except Invalid:
-        return [program]
-    return [program, other]
-
-
 def right(program: TritonProgram) -> Mapping[str, Any]:
     """Return what a program gives; called before anything is patched."""
     return evaluate(program)
