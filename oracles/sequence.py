@@ -27,6 +27,7 @@ NAME = "sequence"
 OTHERS = "wrong after others"
 """The symptom of a run of another case; all other verdicts are of the case itself."""
 STALE = "stale inputs"
+_SEEDLESS = not_applicable(NAME, "case", "its values do not depend on a seed")
 SIZES, DTYPE, SCALARS, VALUES = "other sizes", "another dtype", "other scalars", "other values"
 REWRITTEN = "rewritten inputs"
 
@@ -36,7 +37,7 @@ def of_other_sizes(trial: Trial) -> Plan | list[Verdict]:
     case = other_sizes(trial.case)
     if case.shape == trial.case.shape:
         return [not_applicable(NAME, "case", "no axis has another size")]
-    return _between(trial, SIZES, case)
+    return _between(trial, SIZES, materialise(case, trial.inputs.device))
 
 
 def of_another_dtype(trial: Trial) -> Plan | list[Verdict]:
@@ -44,7 +45,7 @@ def of_another_dtype(trial: Trial) -> Plan | list[Verdict]:
     case = another_dtype(trial.case, trial.dtypes)
     if case is None:
         return [not_applicable(NAME, "case", "its tensors have one dtype in all cases")]
-    return _between(trial, DTYPE, case)
+    return _between(trial, DTYPE, materialise(case, trial.inputs.device))
 
 
 def of_other_scalars(trial: Trial) -> Plan | list[Verdict]:
@@ -52,42 +53,37 @@ def of_other_scalars(trial: Trial) -> Plan | list[Verdict]:
     case = other_scalars(trial.case)
     if case is None:
         return [not_applicable(NAME, "case", "no scalar has another value")]
-    return _between(trial, SCALARS, case)
+    return _between(trial, SCALARS, materialise(case, trial.inputs.device))
 
 
 def of_other_values(trial: Trial) -> Plan | list[Verdict]:
     """Plan a run with the values of other seeds in tensors of their own, and then one with the same inputs as the first."""
-    case, inputs = _of_other_seeds(trial)
-    return _between(trial, VALUES, case) if inputs is not None else [_SEEDLESS]
+    inputs = _of_other_seeds(trial)
+    return _between(trial, VALUES, inputs) if inputs is not None else [_SEEDLESS]
 
 
-def _of_other_seeds(trial: Trial) -> tuple[Case, Inputs | None]:
-    """Return a case with the values of other seeds, and its tensors; None where these have the same values."""
+def _of_other_seeds(trial: Trial) -> Inputs | None:
+    """Return the tensors of the case with the values of other seeds; None where these have the same values."""
     seeds = {name: replace(one, seed=(one.seed + 1) % 2**64) for name, one in trial.case.tensors.items()}
-    case = replace(trial.case, tensors=seeds)
-    inputs = materialise(case, trial.inputs.device)
+    inputs = materialise(replace(trial.case, tensors=seeds), trial.inputs.device)
     same = all(bool(same_bits(one, trial.inputs.storages[name]).all()) for name, one in inputs.storages.items())
-    return case, None if same else inputs
+    return None if same else inputs
 
 
-_SEEDLESS = not_applicable(NAME, "case", "its values do not depend on a seed")
-
-
-def _between(trial: Trial, how: str, case: Case) -> Plan:
+def _between(trial: Trial, how: str, inputs: Inputs) -> Plan:
     """Plan a run of another case, and then one with the same inputs as the first."""
-    label, again = f"{how}, {case.id}", f"again after {how}"
-    inputs = materialise(case, trial.inputs.device)
+    label, again = f"{how}, {inputs.case.id}", f"again after {how}"
     wanted = reference(inputs)
 
     def judge(observed: Mapping[str, Observation]) -> list[Verdict]:
         allowed = tolerances(inputs, wanted, declared=trial.declared)
         others = agree(NAME, OTHERS, observed[label], allowed)
-        wrong = how == VALUES and any(one.status is Status.FAIL for one in others)
-        stale = _stale(trial, case, observed[label]) if wrong else None
+        stale = _stale(trial, inputs.case, observed[label]) if how == VALUES and _fails(others) else None
         if stale is None:
-            others = [_named(one, label, case) for one in others]
+            others = _told(others, f" (run: {label})", other=inputs.case)
         else:
-            others = [_as_before(one, stale) for one in agree(NAME, STALE, observed[label], allowed)]
+            why = f", as if {stale} had its values of the call before (run: {how})"
+            others = _told(agree(NAME, STALE, observed[label], allowed), why)
         return [*others, *agree(NAME, "changed by others", observed[again], trial.allowed, first=trial.observation)]
 
     same = Run(label=again, inputs=trial.inputs, saved=trial.reference.saved)
@@ -99,22 +95,20 @@ def _stale(trial: Trial, case: Case, observation: Observation) -> str | None:
     for name, recipe in trial.case.tensors.items():
         mixed = materialise(replace(case, tensors={**case.tensors, name: recipe}), trial.inputs.device)
         allowed = tolerances(mixed, reference(mixed), declared=trial.declared)
-        if all(one.status is not Status.FAIL for one in agree(NAME, STALE, observation, allowed)):
+        if not _fails(agree(NAME, STALE, observation, allowed)):
             return name
     return None
 
 
-def _as_before(verdict: Verdict, name: str) -> Verdict:
-    if verdict.status is not Status.FAIL:
-        return verdict
-    return replace(verdict, message=f"{verdict.message}, as if {name} had its values of the call before (run: {VALUES})")
+def _fails(verdicts: Sequence[Verdict]) -> bool:
+    return any(one.status is Status.FAIL for one in verdicts)
 
 
-def _named(verdict: Verdict, label: str, case: Case) -> Verdict:
-    """Return a verdict on another case; one that fails names its run and has the case."""
-    if verdict.status is not Status.FAIL:
-        return verdict
-    return replace(verdict, message=f"{verdict.message} (run: {label})", other=case)
+def _told(verdicts: Sequence[Verdict], why: str, other: Case | None = None) -> list[Verdict]:
+    """Return the verdicts; those that fail with more in their message, and with the other case that they are about."""
+    return [
+        replace(one, message=f"{one.message}{why}", other=other) if one.status is Status.FAIL else one for one in verdicts
+    ]
 
 
 def another_dtype(case: Case, dtypes: Sequence[str]) -> Case | None:
@@ -181,7 +175,7 @@ def _plain(case: Case, **others: Any) -> Case:
 
 def rewritten(trial: Trial) -> Plan | list[Verdict]:
     """Plan a run whose tensors had the values of other seeds in a call before, and between its forward and its backward."""
-    _, inputs = _of_other_seeds(trial)
+    inputs = _of_other_seeds(trial)
     if inputs is None:
         return [_SEEDLESS]
     # the reference runs also where nothing is saved: it is to blame, and not the kernel, if it does not take these values
