@@ -121,6 +121,10 @@ class Expressions(Indices):
         divided = Binary(self.pick("//", "%", "truncdiv"), self.value(dtype, self.pick(0, 1)).node, divisor)
         return Binary(self.pick(*grammar.COMPARISONS), divided, Const(self.integer(0, 9), dtype))
 
+    def _named(self, name: str) -> Drawn:
+        """Return what a scalar holds."""
+        return Drawn(Var(name), *self._scope.scalars[name][1:], self._scope.fractions.get(name, 0))
+
     def _narrower(self, dtype: str) -> list[str]:
         """Return the names of integers that a dtype of integers holds with bits to spare."""
         if dtype not in grammar.INTEGERS:
@@ -152,19 +156,17 @@ class Expressions(Indices):
             options.append(("const", ""))
         kind, name = self.pick(*options)
         if kind == "widened":
-            return self._converted(Drawn(Var(name), *self._scope.scalars[name][1:]), dtype)
+            return self._converted(self._named(name), dtype)
         if kind == "var cast":
             return Drawn(Cast(dtype, Var(name)), *self._scope.variables[name])
         if kind == "cast":
             buffer, low, high = self._scope.buffers[name]
             loaded = Drawn(Load(name, self._at(buffer)), low, high)
             return Drawn(Cast(dtype, loaded.node), low, high) if dtype in grammar.FLOATS else self._converted(loaded, dtype)
-        fraction = self._scope.fractions.get(name, 0)
         if kind == "load":
             return self._element(name)
         if kind == "scalar":
-            _, low, high = self._scope.scalars[name]
-            return Drawn(Var(name), low, high, fraction)
+            return self._named(name)
         if kind == "var":
             return Drawn(Var(name), *self._scope.variables[name])
         return self._constant(dtype)

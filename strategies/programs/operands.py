@@ -98,11 +98,9 @@ class Operands(Woven):
             case "element" if elements:
                 return self._element(self.pick(*elements))
             case "name" if narrower and (not names or self.pick(False, False, True)):
-                name = self.pick(*narrower)
-                return self._converted(Drawn(Var(name), *scope.scalars[name][1:]), dtype)
+                return self._converted(self._named(self.pick(*narrower)), dtype)
             case "name" if names:
-                name = self.pick(*names)
-                return Drawn(Var(name), *scope.scalars[name][1:], scope.fractions.get(name, 0))
+                return self._named(self.pick(*names))
             case "index" if scope.variables:
                 name = self.pick(*scope.variables)
                 low, high = scope.variables[name]

@@ -127,7 +127,7 @@ class Reworked(Carried):
                 return self._sought(buffer, place, most)
             return self._compared(buffer, self._pick(focus, place))
 
-        return self._counter(most, body, self._pick(None, goes_on), name)[1]
+        return self._counter(name, most, body, self._pick(None, goes_on))
 
     def _rework(self, buffer: Buffer, focus: tuple[Expr, ...], how: str) -> Statement:
         """Draw one such statement.

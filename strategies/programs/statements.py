@@ -233,7 +233,7 @@ class Statements:
         if self._pick(True, False):
             name = self._scalar("int32", "var")
             begun, counted = self._counted_too(name, most) if self._pick(False, True) else ((), ())
-            statements = self._counter(most, counted, self._ends, name)[1]
+            statements = self._counter(name, most, counted, self._ends)
             self._readable(name, 0, most)
             return (*begun, *statements)
         low, high = self._scalar("int32", "var"), self._scalar("int32", "var")
@@ -280,14 +280,13 @@ class Statements:
         return grammar.Binary("!=", grammar.Load(buffer.name, at), grammar.Load(buffer.name, there))
 
     def _counter(
-        self, most: int, body: tuple[Statement, ...], ends: Callable[[str], Expr] | None = None, name: str = ""
-    ) -> tuple[str, tuple[Statement, ...]]:
+        self, name: str, most: int, body: tuple[Statement, ...], ends: Callable[[str], Expr] | None
+    ) -> tuple[Statement, ...]:
         """Draw a `while` loop over a scalar from 0 to at most a number, or down from it.
 
         Args:
-            ends: draws what must also hold. name: of the scalar; by default a new one.
+            ends: draws what must also hold.
         """
-        name = name or self._scalar("int32", "var")
         number = self._expressions.index(most + 1, 1)
         up, down = Assign(name, grammar.Binary("+", Var(name), grammar.Const(1))), self._pick("-", "//")
         if self._pick(True, True, False):
@@ -300,7 +299,7 @@ class Statements:
             self._scope.variables[name] = (0, most)
             goes_on = grammar.Binary("and", goes_on, ends(name))
             del self._scope.variables[name]
-        return name, (Assign(name, first), While(goes_on, (*body, step)))
+        return Assign(name, first), While(goes_on, (*body, step))
 
     def _constant_in(self, loops: Sequence[For]) -> Expr:
         """Draw a condition that is the same in all iterations of some loops."""

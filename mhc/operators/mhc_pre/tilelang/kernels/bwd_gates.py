@@ -143,7 +143,7 @@ def gates(pid, a, *, n, V, U, C, P, STREAMS=0, BLOCKS=6, PADDED=False, SCALED=Fa
         s_alpha[q] = 0.0
     for r in T.serial(T.ceildiv(N - (pid * WARPS + warp), programs * WARPS)):
         t = T.cast(pid * WARPS + warp, "int64") + T.cast(r, "int64") * (programs * WARPS)
-        # what one gate's gradient needs beside dh_pre; of h_pre's gates, s = h_pre - a.hc_eps
+        # what one gate's gradient needs beside dh_pre; of h_pre's gates, s = h_pre - hc_eps
         inv = a.inv_rms[t]
         for q in T.unroll(Q):
             at = lane + q * LANES
@@ -216,7 +216,7 @@ def gates(pid, a, *, n, V, U, C, P, STREAMS=0, BLOCKS=6, PADDED=False, SCALED=Fa
                 # dbias, dalpha: this warp's share
                 s_bias[q] += d
                 s_alpha[q] += d * (mix_l[q] * inv)
-                # dt = cat(a.alpha[0] * dh_pre2, a.alpha[1] * dh_post2, a.alpha[2] * dh_res);  dinv_rms = sum_M dt * h_mix
+                # dt = cat(alpha[0] * dh_pre2, alpha[1] * dh_post2, alpha[2] * dh_res);  dinv_rms = sum_M dt * h_mix
                 d = T.if_then_else(at < M, d * scale, 0.0)  # not 0 times an infinite alpha
                 dinv += d * mix_l[q]
                 # dh_mix = dt * inv_rms
